@@ -1,0 +1,102 @@
+//! The pipeline file and the job that it becomes.
+//!
+//! A [`Job`] is all that either half needs to know: it is what the runner works from, and what
+//! `setu plan --job-out` writes for an agent. The YAML file, its `${VAR}`s, its defaults and its mistakes are dealt
+//! with here and nowhere else.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::blob;
+use crate::connector::WriteMode;
+
+/// One pipeline, with every default filled in, every variable replaced and every path absolute.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Job {
+    /// Where the pipeline belongs; `default` unless the file says otherwise.
+    pub workspace: String,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// Where rows come from.
+    pub source: ConnectorSpec,
+    /// Where rows go.
+    pub destination: ConnectorSpec,
+    /// What is moved, in the order of the file: the first entry that matches a stream decides about it.
+    pub streams: Vec<StreamSpec>,
+    /// Where rows are staged.
+    pub staging: blob::Spec,
+}
+
+/// One side of a pipeline.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConnectorSpec {
+    /// A bundled name, a name found in `SETU_PLUGIN_PATH`, or the absolute path of a `.wasm` file.
+    pub connector: String,
+    /// The connector's configuration, a JSON object. May hold secrets.
+    pub config: serde_json::Value,
+    /// The folder that relative paths in `config` are relative to: that of the pipeline file.
+    pub base: PathBuf,
+    /// Grants beyond those that the configuration implies.
+    #[serde(default)]
+    pub grant: GrantSpec,
+    /// Limits that differ from the defaults.
+    #[serde(default)]
+    pub limits: LimitSpec,
+}
+
+/// Grants as a pipeline file spells them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct GrantSpec {
+    /// `host:port`.
+    pub network: Vec<String>,
+    /// Files and folders that may be read.
+    pub read: Vec<String>,
+    /// Files and folders that may be read and written.
+    pub write: Vec<String>,
+    /// Names of environment variables.
+    pub env: Vec<String>,
+}
+
+/// Limits as a pipeline file spells them; none: the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LimitSpec {
+    /// The most linear memory of one instance, in MiB.
+    pub memory_mib: Option<u64>,
+    /// The longest time without progress in one call, in seconds.
+    pub call_timeout_seconds: Option<u64>,
+    /// The most host memory that one call may make the host allocate, in MiB.
+    pub host_memory_mib: Option<u64>,
+}
+
+/// What is done with the streams that a name or pattern matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamSpec {
+    /// A qualified name, or a glob over qualified names.
+    pub name: String,
+    /// All rows, or those that are new since the last run.
+    pub mode: ReadMode,
+    /// The cursor field of an incremental stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// What happens to existing rows; none: overwrite for `full`, upsert for `incremental` with a primary key and
+    /// append without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<WriteMode>,
+}
+
+/// Which rows of a stream are moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadMode {
+    /// All of them.
+    #[default]
+    Full,
+    /// Those beyond the last run's high-water mark.
+    Incremental,
+}
