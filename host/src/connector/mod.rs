@@ -16,6 +16,24 @@ use arrow_array::RecordBatch;
 
 use crate::record::{Schema, StreamInfo, StreamName};
 
+/// One of the two things that a connector can be; each has a configuration and grants of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Rows are read from it.
+    Source,
+    /// Rows are written to it.
+    Destination,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Role::Source => "source",
+            Role::Destination => "destination",
+        })
+    }
+}
+
 /// A connector's opaque token: "everything up to here has been returned". At most [`MAX_POSITION_BYTES`] long.
 pub type Position = Vec<u8>;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::connector::{Destination, Error, Result, Source};
+use crate::connector::{Destination, Error, Result, Role, Source};
 use crate::pipeline::ConnectorSpec;
 
 /// The engine and the compiled-code cache: made once in a process.
@@ -34,8 +34,10 @@ pub struct Description {
     pub version: String,
     /// One sentence.
     pub summary: String,
-    /// The JSON Schema of its configuration.
-    pub config_schema: serde_json::Value,
+    /// The JSON Schema of its configuration as a source; none: it is no source.
+    pub source_config_schema: Option<serde_json::Value>,
+    /// The JSON Schema of its configuration as a destination; none: it is no destination.
+    pub destination_config_schema: Option<serde_json::Value>,
 }
 
 /// A mistake in a configuration.
@@ -95,16 +97,16 @@ impl Plugin {
     pub fn is_destination(&self) -> bool {
         unimplemented!()
     }
-    /// Every mistake in a configuration, by the connector's schema.
-    pub fn check_config(&self, _config: &serde_json::Value) -> Vec<ConfigMistake> {
+    /// Every mistake in a configuration, by the connector's schema for this role.
+    pub fn check_config(&self, _role: Role, _config: &serde_json::Value) -> Vec<ConfigMistake> {
         unimplemented!()
     }
     /// A copy of a configuration with secrets replaced by `***`, for printing.
-    pub fn redact(&self, _config: &serde_json::Value) -> serde_json::Value {
+    pub fn redact(&self, _role: Role, _config: &serde_json::Value) -> serde_json::Value {
         unimplemented!()
     }
-    /// What the connector would be able to reach.
-    pub fn grants(&self, _spec: &ConnectorSpec) -> Result<Vec<EffectiveGrant>> {
+    /// What the connector would be able to reach in this role.
+    pub fn grants(&self, _role: Role, _spec: &ConnectorSpec) -> Result<Vec<EffectiveGrant>> {
         unimplemented!()
     }
     /// Makes an instance and opens it as a source.
