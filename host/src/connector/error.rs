@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::blob::BlobError;
+
 /// A result with this module's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -121,3 +123,20 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<BlobError> for Error {
+    /// A missing object stays [`ErrorKind::NotFound`]; everything else is [`ErrorKind::Blob`] with its causes.
+    fn from(error: BlobError) -> Self {
+        let kind = match error {
+            BlobError::NotFound { .. } => ErrorKind::NotFound,
+            _ => ErrorKind::Blob,
+        };
+        let mut message = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(inner) = cause {
+            message.push_str(&format!(": {inner}"));
+            cause = inner.source();
+        }
+        Error::new(kind, message)
+    }
+}
