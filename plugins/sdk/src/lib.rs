@@ -26,6 +26,7 @@ pub mod log;
 pub mod net;
 #[doc(hidden)]
 pub mod source;
+pub mod text;
 mod types;
 
 #[doc(hidden)]
