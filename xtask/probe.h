@@ -1,0 +1,2 @@
+/* Compiles only where a C compiler and the C library's headers are installed. */
+#include <stdlib.h>
