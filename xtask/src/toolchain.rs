@@ -83,7 +83,9 @@ fn has_wasm_target() -> bool {
 
 /// Builds the `setu` command and returns its path. Cargo shows its own progress.
 pub(crate) fn build_setu() -> Result<std::path::PathBuf> {
-    run(cargo().args(["build", "--release", "--package", "setu"]))?;
+    // With `--workspace`, as the tests are built: the features of dependencies, and so their compiled code, are then the
+    // same, and nothing compiles twice.
+    run(cargo().args(["build", "--release", "--workspace", "--bin", "setu"]))?;
     let binary = crate::system::target_dir().join("release/setu");
     if !binary.is_file() {
         bail!("cargo built no {}", binary.display());

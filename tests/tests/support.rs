@@ -1,0 +1,54 @@
+//! The support code itself, where a fault in it would make other tests lie.
+
+use std::process::{Command, Stdio};
+
+use setu_tests::server::Server;
+use setu_tests::{csv_rows, wait_until};
+
+/// Set in the copy of this test that is killed.
+const VICTIM: &str = "SETU_TEST_SERVER_VICTIM";
+
+/// Nothing stays behind when a test is killed: neither the server nor its folder.
+#[test]
+fn a_server_is_gone_when_its_owner_is_killed() {
+    if std::env::var_os(VICTIM).is_some() {
+        let server = Server::start(false).expect("a server");
+        println!("folder {}", server.ca().parent().expect("a folder").display());
+        // Until it is killed: standard input never ends.
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("standard input");
+        unreachable!("the test that started this one has gone");
+    }
+    let mut victim = Command::new(std::env::current_exe().expect("this executable"))
+        .args([
+            "a_server_is_gone_when_its_owner_is_killed",
+            "--exact",
+            "--nocapture",
+        ])
+        .env(VICTIM, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a copy of this test");
+    let stdout = std::io::BufReader::new(victim.stdout.take().expect("its output"));
+    let folder = std::io::BufRead::lines(stdout)
+        .map_while(Result::ok)
+        .find_map(|line| line.split("folder ").nth(1).map(std::path::PathBuf::from))
+        .expect("the victim names its server's folder");
+    assert!(folder.join("data/postmaster.pid").exists(), "the server runs");
+    victim.kill().expect("it is there to kill");
+    victim.wait().expect("it ends");
+    wait_until("the server's folder is removed", || !folder.exists());
+}
+
+#[test]
+fn csv_text_is_read_with_nulls_quotes_and_newlines() {
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        csv_rows("a,b\r\n1,\n\"\",\"x \"\"y\"\"\nz\"\n"),
+        [
+            vec![some("a"), some("b")],
+            vec![some("1"), None],
+            vec![some(""), some("x \"y\"\nz")],
+        ]
+    );
+}
