@@ -7,9 +7,14 @@ const ESCAPED_PASSWORD: &str = "correct%20horse%3A%20battery%2Fstaple%40%25";
 const QUOTED_PASSWORD: &str = "'correct horse: battery/staple@%'";
 
 fn check(url: &str) -> Outcome {
+    check_with(url, "")
+}
+
+/// `more` is YAML of further keys of the configuration.
+fn check_with(url: &str, more: &str) -> Outcome {
     let setu = Setu::with_pipeline(&format!(
         "pipeline: p\n\
-         source: {{ connector: postgres, config: {{ url: {url:?} }} }}\n\
+         source: {{ connector: postgres, config: {{ url: {url:?}{more} }} }}\n\
          destination: {{ connector: csv, config: {{ path: out }} }}\n\
          streams: [{{ name: \"public.*\" }}]\n"
     ));
@@ -45,29 +50,30 @@ fn a_url_and_keys_with_values_name_the_same_connection() {
 fn each_sslmode_demands_what_it_says() {
     let ca = Database::ca();
     let stranger = ca.with_file_name("stranger.pem");
-    let with = |mode: &str, ca: Option<&std::path::Path>| match ca {
-        None => format!("sslmode={mode}"),
-        Some(ca) => format!("sslmode={mode}&sslrootcert={}", ca.display()),
-    };
+    let (none, ca, stranger) = (None, Some(&ca), Some(&stranger));
     let database = Database::new();
     // The user may log in only over TLS, so a login shows that TLS was used.
     let cases = [
-        ("127.0.0.1", with("disable", None), false),
-        ("127.0.0.1", with("prefer", None), true),
-        ("127.0.0.1", with("require", None), true),
-        ("localhost", with("verify-ca", Some(&ca)), true),
-        ("127.0.0.1", with("verify-ca", Some(&ca)), true),
-        ("localhost", with("verify-ca", Some(&stranger)), false),
-        ("localhost", with("verify-full", Some(&ca)), true),
-        ("127.0.0.1", with("verify-full", Some(&ca)), false),
-        ("localhost", with("verify-full", Some(&stranger)), false),
-        ("localhost", with("verify-full", None), false),
+        ("127.0.0.1", "disable", none, false),
+        ("127.0.0.1", "prefer", none, true),
+        ("127.0.0.1", "require", none, true),
+        ("localhost", "verify-ca", ca, true),
+        ("127.0.0.1", "verify-ca", ca, true),
+        ("localhost", "verify-ca", stranger, false),
+        ("localhost", "verify-full", ca, true),
+        ("127.0.0.1", "verify-full", ca, false),
+        ("localhost", "verify-full", stranger, false),
+        ("localhost", "verify-full", none, false),
     ];
-    for (host, options, works) in cases {
-        let url = format!("{}?{options}", database.url_for(TLS_USER, host, database.port()));
-        let outcome = check(&url);
+    for (host, mode, ca, works) in cases {
+        let url = format!(
+            "{}?sslmode={mode}",
+            database.url_for(TLS_USER, host, database.port())
+        );
+        let ca = ca.map_or(String::new(), |ca| format!(", sslrootcert: {}", ca.display()));
+        let outcome = check_with(&url, &ca);
         if works {
-            assert_eq!(outcome.status, Some(0), "{host} {options}\n{outcome}");
+            assert_eq!(outcome.status, Some(0), "{host} {mode} {ca}\n{outcome}");
         } else {
             outcome.assert_clear_failure(&[]);
         }
@@ -78,12 +84,9 @@ fn each_sslmode_demands_what_it_says() {
 fn a_certificate_that_proves_nothing_is_explained() {
     let ca = Database::ca();
     let database = Database::new();
-    let url = format!(
-        "{}?sslmode=verify-full&sslrootcert={}",
-        database.url_for(TLS_USER, "127.0.0.1", database.port()),
-        ca.display()
-    );
-    check(&url).assert_clear_failure(&["certificate", "127.0.0.1"]);
+    let url = database.url_for(TLS_USER, "127.0.0.1", database.port());
+    let more = format!(", sslmode: verify-full, sslrootcert: {}", ca.display());
+    check_with(&url, &more).assert_clear_failure(&["certificate", "127.0.0.1"]);
     let url = format!("{}?sslmode=bogus", database.url());
     check(&url).assert_clear_failure(&["sslmode", "bogus", "verify-full"]);
 }
@@ -96,7 +99,7 @@ fn a_whole_run_works_over_verified_tls() {
     let target = Database::new();
     let end = |database: &Database| {
         format!(
-            "{{ connector: postgres, config: {{ url: \"{}?sslmode=verify-full&sslrootcert={}\" }} }}",
+            "{{ connector: postgres, config: {{ url: \"{}\", sslmode: verify-full, sslrootcert: {} }} }}",
             database.url_for(TLS_USER, "localhost", database.port()),
             Database::ca().display()
         )
