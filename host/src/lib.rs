@@ -18,6 +18,7 @@
 pub mod blob;
 pub mod cli;
 pub mod connector;
+mod nearest;
 pub mod pipeline;
 pub mod plugin;
 pub mod record;

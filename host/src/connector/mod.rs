@@ -6,6 +6,7 @@
 
 mod error;
 mod part_budget;
+pub mod registry;
 
 pub use error::{Error, ErrorKind, Result};
 pub use part_budget::PartBudget;

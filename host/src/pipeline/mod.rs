@@ -4,6 +4,18 @@
 //! `setu plan --job-out` writes for an agent. The YAML file, its `${VAR}`s, its defaults and its mistakes are dealt
 //! with here and nowhere else.
 
+mod decode;
+mod file;
+mod select;
+mod variables;
+mod yaml;
+
+pub use file::{Mistakes, PipelineFile};
+pub use select::{SelectError, Selected, select};
+pub use variables::Lookup;
+pub use yaml::{Mistake, Place};
+
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -74,7 +86,7 @@ pub struct LimitSpec {
 }
 
 /// What is done with the streams that a name or pattern matches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StreamSpec {
     /// A qualified name, or a glob over qualified names.
@@ -88,6 +100,9 @@ pub struct StreamSpec {
     /// append without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<WriteMode>,
+    /// Where the entry stands, `orders.yaml:12:5`, for messages; none in a job that was read from JSON.
+    #[serde(skip)]
+    pub place: Option<String>,
 }
 
 /// Which rows of a stream are moved.
@@ -99,4 +114,37 @@ pub enum ReadMode {
     Full,
     /// Those beyond the last run's high-water mark.
     Incremental,
+}
+
+impl fmt::Display for ReadMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReadMode::Full => "full",
+            ReadMode::Incremental => "incremental",
+        })
+    }
+}
+
+// A configuration and a blob store's keys may be secrets; neither is shown.
+impl fmt::Debug for ConnectorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectorSpec")
+            .field("connector", &self.connector)
+            .field("base", &self.base)
+            .field("grant", &self.grant)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("workspace", &self.workspace)
+            .field("pipeline", &self.pipeline)
+            .field("source", &self.source)
+            .field("destination", &self.destination)
+            .field("streams", &self.streams)
+            .finish_non_exhaustive()
+    }
 }

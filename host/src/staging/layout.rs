@@ -15,6 +15,23 @@ pub struct IdError {
     pub id: String,
 }
 
+/// Checks an id of a workspace, a pipeline or a run; `what` says which.
+pub fn check_id(what: &'static str, id: &str) -> Result<(), IdError> {
+    let valid = id.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && id.len() <= 128
+        && id
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'));
+    if valid {
+        Ok(())
+    } else {
+        Err(IdError {
+            what,
+            id: id.to_owned(),
+        })
+    }
+}
+
 /// The keys of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLayout {

@@ -3,7 +3,7 @@
 mod layout;
 mod manifest;
 
-pub use layout::{IdError, RunLayout, slug};
+pub use layout::{IdError, RunLayout, check_id, slug};
 pub use manifest::{Manifest, ManifestStatus, Part};
 
 use std::sync::Arc;
