@@ -145,6 +145,11 @@ impl Registry {
     }
 }
 
+/// Finds a connector as the environment of this process says.
+pub fn resolve(connector: &str) -> Result<Component> {
+    Registry::from_env().resolve(connector)
+}
+
 /// Whether a connector is given by path rather than by name: it contains a `/` or ends in `.wasm`.
 pub fn is_path(connector: &str) -> bool {
     connector.contains('/') || connector.ends_with(".wasm")

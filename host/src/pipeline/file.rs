@@ -18,7 +18,7 @@ use crate::record::StreamName;
 use crate::staging;
 
 /// The folder of the default blob store, beside the pipeline file.
-pub const DEFAULT_BLOB_ROOT: &str = ".setu/blob";
+pub(super) const DEFAULT_BLOB_ROOT: &str = ".setu/blob";
 
 /// All mistakes of a pipeline file, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
