@@ -1,0 +1,355 @@
+//! Which hosts and ports a text names: a URL, `host:port`, or a `key=value` connection string.
+//!
+//! Everything here is a pure function of the text. A host is compared in one normal form, so that a grant for
+//! `DB.Internal.` covers `db.internal` and one for `::ffff:10.0.0.1` covers `10.0.0.1`. Names stay names: resolving
+//! them is `network`'s work.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// A host in normal form: lower case and without the root's dot, or an address (IPv4 also where it was written as
+/// IPv6).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Host {
+    Name(String),
+    Ip(IpAddr),
+}
+
+impl Host {
+    /// None where the text cannot be a host.
+    pub(super) fn parse(text: &str) -> Option<Host> {
+        let inner = text
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        if let Some(inner) = inner {
+            return inner.parse::<Ipv6Addr>().ok().map(|ip| Host::ip(ip.into()));
+        }
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Some(Host::ip(ip));
+        }
+        let name = text.strip_suffix('.').unwrap_or(text).to_lowercase();
+        let plausible = !name.is_empty()
+            && name.len() <= 253
+            && !name
+                .chars()
+                .any(|c| c.is_whitespace() || c.is_control() || "/:@[]?#,=\\'\"".contains(c));
+        plausible.then_some(Host::Name(name))
+    }
+
+    pub(super) fn ip(ip: IpAddr) -> Host {
+        Host::Ip(ip.to_canonical())
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Name(name) => f.write_str(name),
+            Host::Ip(ip) => ip.fmt(f),
+        }
+    }
+}
+
+/// One thing that a connection can be made to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Endpoint {
+    pub(super) host: Host,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host {
+            Host::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]:{}", self.port),
+            ref host => write!(f, "{host}:{}", self.port),
+        }
+    }
+}
+
+/// Every endpoint that the text names; an error says what is wrong with it, without repeating it.
+pub(super) fn endpoints(text: &str, default_port: Option<u16>) -> Result<Vec<Endpoint>, String> {
+    let text = text.trim();
+    if let Some((scheme, rest)) = text.split_once("://") {
+        url(&scheme.to_lowercase(), rest, default_port)
+    } else if text.contains('=') {
+        let pairs = key_values(text).ok_or("its quotes do not close, or it is not made of key=value pairs")?;
+        from_pairs(&pairs, default_port)
+    } else {
+        host_list(text, default_port)
+    }
+}
+
+/// The text with a password in it replaced: that of a URL's user, or the value of `password` and the like.
+pub(super) fn mask(text: &str) -> String {
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let masked_user = rest[..end].rfind('@').and_then(|at| {
+            let user = rest[..at].split_once(':')?.0;
+            Some(format!("{user}:***{}", &rest[at..end]))
+        });
+        let authority = masked_user.unwrap_or_else(|| rest[..end].to_owned());
+        let query = rest[end..]
+            .split_inclusive(['?', '&'])
+            .map(|part| match part.split_once('=') {
+                Some((key, value)) if is_secret(key) => {
+                    let end = if value.ends_with('&') { "&" } else { "" };
+                    format!("{key}=***{end}")
+                }
+                _ => part.to_owned(),
+            });
+        return format!("{scheme}://{authority}{}", query.collect::<String>());
+    }
+    let secret_inside =
+        text.contains('=') && key_values(text).is_none_or(|pairs| pairs.iter().any(|(key, _)| is_secret(key)));
+    if !secret_inside {
+        return text.to_owned();
+    }
+    let shown = |(key, value): &(String, String)| match is_secret(key) {
+        true => format!("{key}=***"),
+        false => format!("{key}={value}"),
+    };
+    key_values(text).map_or_else(
+        || "***".to_owned(),
+        |pairs| pairs.iter().map(shown).collect::<Vec<_>>().join(" "),
+    )
+}
+
+fn is_secret(key: &str) -> bool {
+    let key = key.to_lowercase();
+    ["pass", "secret", "token", "key"].iter().any(|word| key.contains(word))
+}
+
+fn url(scheme: &str, rest: &str, default_port: Option<u16>) -> Result<Vec<Endpoint>, String> {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let authority = &rest[..end];
+    // A password may hold an unescaped `@`; a host may not.
+    let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+    let default_port = default_port.or(match scheme {
+        "http" => Some(80),
+        "https" => Some(443),
+        "postgres" | "postgresql" => Some(5432),
+        "mysql" => Some(3306),
+        _ => None,
+    });
+    let query = rest.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split('#').next().unwrap_or_default();
+    let parameter = |name: &str| {
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| percent_decode(value))
+    };
+    // Postgres takes the host from the query as well.
+    if scheme.starts_with("postgres") && (parameter("host").is_some() || parameter("hostaddr").is_some()) {
+        let pairs: Vec<_> = ["host", "hostaddr", "port"]
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), parameter(key)?)))
+            .collect();
+        return from_pairs(&pairs, default_port);
+    }
+    host_list(&percent_decode(hosts), default_port)
+}
+
+/// `host[:port]` separated by commas; an empty host is this machine, as the libraries have it.
+fn host_list(text: &str, default_port: Option<u16>) -> Result<Vec<Endpoint>, String> {
+    let mut endpoints = Vec::new();
+    for part in text.split(',') {
+        let part = part.trim();
+        if part.starts_with('/') {
+            continue; // A local socket: nothing that a grant could open.
+        }
+        let (host, port) = split_port(part)?;
+        let host = if host.is_empty() { "localhost" } else { host };
+        endpoints.push(endpoint(host, port.or(default_port))?);
+    }
+    Ok(endpoints)
+}
+
+fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
+    let after_bracket = text.rfind(']').map_or(0, |at| at + 1);
+    let bare_v6 = after_bracket == 0 && text.parse::<Ipv6Addr>().is_ok();
+    match text[after_bracket..].rfind(':') {
+        Some(colon) if !bare_v6 => {
+            let (host, port) = text.split_at(after_bracket + colon);
+            Ok((host, parse_port(&port[1..])?))
+        }
+        _ => Ok((text, None)),
+    }
+}
+
+fn parse_port(text: &str) -> Result<Option<u16>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(Some(port)),
+        _ => Err("its port is not a number from 1 to 65535".to_owned()),
+    }
+}
+
+fn endpoint(host: &str, port: Option<u16>) -> Result<Endpoint, String> {
+    let host = Host::parse(host).ok_or("it holds something that is neither a host name nor an address")?;
+    let port = port.ok_or_else(|| format!("it names no port for {host}: write {host}:PORT"))?;
+    Ok(Endpoint { host, port })
+}
+
+/// The hosts of a connection string; each list pairs with the list of ports.
+fn from_pairs(pairs: &[(String, String)], default_port: Option<u16>) -> Result<Vec<Endpoint>, String> {
+    let value = |name: &str| {
+        let mut found = pairs.iter().filter(|(key, _)| key == name);
+        found.next_back().map(|(_, value)| value.as_str())
+    };
+    let ports: Vec<_> = value("port")
+        .unwrap_or_default()
+        .split(',')
+        .map(|port| parse_port(port.trim()))
+        .collect::<Result<_, _>>()?;
+    let mut endpoints = Vec::new();
+    let lists = [value("host"), value("hostaddr")];
+    let lists = match lists {
+        [None, None] => [Some("localhost"), None],
+        lists => lists,
+    };
+    for list in lists.into_iter().flatten() {
+        for (index, host) in list.split(',').enumerate() {
+            let host = host.trim();
+            if host.starts_with('/') {
+                continue;
+            }
+            let host = if host.is_empty() { "localhost" } else { host };
+            let port = if ports.len() == 1 { ports[0] } else { ports.get(index).copied().flatten() };
+            endpoints.push(endpoint(host, port.or(default_port))?);
+        }
+    }
+    Ok(endpoints)
+}
+
+/// Parses `key = value` pairs as libpq does: blanks around `=` allowed, values in single quotes, backslash escapes.
+fn key_values(text: &str) -> Option<Vec<(String, String)>> {
+    let mut pairs = Vec::new();
+    let mut chars = text.chars().peekable();
+    loop {
+        while chars.next_if(|c| c.is_whitespace()).is_some() {}
+        if chars.peek().is_none() {
+            return Some(pairs);
+        }
+        let mut key = String::new();
+        while let Some(char) = chars.next_if(|c| *c != '=' && !c.is_whitespace()) {
+            key.push(char);
+        }
+        while chars.next_if(|c| c.is_whitespace()).is_some() {}
+        if key.is_empty() || chars.next() != Some('=') {
+            return None;
+        }
+        while chars.next_if(|c| c.is_whitespace()).is_some() {}
+        let quoted = chars.next_if_eq(&'\'').is_some();
+        let mut value = String::new();
+        loop {
+            match chars.next() {
+                None if quoted => return None,
+                None => break,
+                Some('\\') => value.push(chars.next()?),
+                Some('\'') if quoted => break,
+                Some(char) if !quoted && char.is_whitespace() => break,
+                Some(char) => value.push(char),
+            }
+        }
+        pairs.push((key, value));
+    }
+}
+
+fn percent_decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = (byte == b'%')
+            .then(|| after.get(..2))
+            .flatten()
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        bytes.push(escaped.unwrap_or(byte));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_text_names_its_endpoints() {
+        let cases: &[(&str, Option<u16>, &[&str])] = &[
+            ("postgres://u:p@db.internal:5433/x", None, &["db.internal:5433"]),
+            ("postgres://u:p@DB.Internal./x", None, &["db.internal:5432"]),
+            ("postgresql://u:p%40x@h1:1,h2:2/db?sslmode=require", None, &["h1:1", "h2:2"]),
+            ("postgres://u:p@ss@h/x", None, &["h:5432"]),
+            ("postgres://[::1]:5433/x", None, &["[::1]:5433"]),
+            ("postgres://[2001:DB8::1]/x", None, &["[2001:db8::1]:5432"]),
+            ("postgres:///x", None, &["localhost:5432"]),
+            ("postgres:///x?host=a,b&port=1,2", None, &["a:1", "b:2"]),
+            ("postgres://%2Fvar%2Frun/x", None, &[]),
+            ("postgres://h", Some(7), &["h:7"]),
+            ("https://api.example.com/v1?host=other", None, &["api.example.com:443"]),
+            ("HTTP://x", None, &["x:80"]),
+            ("db:5432", None, &["db:5432"]),
+            ("db", Some(5432), &["db:5432"]),
+            ("h1:1, h2", Some(2), &["h1:1", "h2:2"]),
+            ("::1", Some(9), &["[::1]:9"]),
+            ("[::1]:9", None, &["[::1]:9"]),
+            ("::ffff:10.0.0.1", Some(9), &["10.0.0.1:9"]),
+            ("[::ffff:10.0.0.1]:9", None, &["10.0.0.1:9"]),
+            ("host=db port=5433 user=me", None, &["db:5433"]),
+            ("host = 'my db' port=1", None, &["!"]),
+            ("host='db' password='it\\'s host=evil' port = '7'", None, &["db:7"]),
+            ("host=a,b port=1,2", None, &["a:1", "b:2"]),
+            ("host=a,b port=1", None, &["a:1", "b:1"]),
+            ("host=db hostaddr=10.0.0.1", Some(5432), &["db:5432", "10.0.0.1:5432"]),
+            ("dbname=x", Some(5432), &["localhost:5432"]),
+            ("host=/var/run/postgresql", Some(5432), &[]),
+            ("host='open", Some(1), &["!"]),
+            ("db:http", None, &["!"]),
+            ("db:0", None, &["!"]),
+            ("db:65536", None, &["!"]),
+            ("db", None, &["!"]),
+            ("a b:1", None, &["!"]),
+            ("redis://h", None, &["!"]),
+        ];
+        for (text, default_port, expected) in cases {
+            let found = match endpoints(text, *default_port) {
+                Ok(found) => found.iter().map(Endpoint::to_string).collect(),
+                Err(_) => vec!["!".to_owned()],
+            };
+            assert_eq!(&found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_masked_wherever_it_stands() {
+        for (text, masked) in [
+            ("postgres://u:p@h/x", "postgres://u:***@h/x"),
+            ("postgres://u:p@ss@h/x", "postgres://u:***@h/x"),
+            ("postgres://u@h/x", "postgres://u@h/x"),
+            ("https://h/?token=abc&a=1", "https://h/?token=***&a=1"),
+            ("host=h password=geheim", "host=h password=***"),
+            ("host=h password='ge heim' user=u", "host=h password=*** user=u"),
+            ("password='open", "***"),
+            ("h:1", "h:1"),
+        ] {
+            assert_eq!(mask(text), masked, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".*", port in proptest::option::of(any::<u16>())) {
+            let _ = endpoints(&text, port);
+            let _ = mask(&text);
+        }
+
+        #[test]
+        fn an_endpoint_reads_back_from_its_text(host in "[a-z][a-z0-9.-]{0,20}[a-z]", port in 1u16..) {
+            let endpoint = Endpoint { host: Host::parse(&host).unwrap(), port };
+            prop_assert_eq!(endpoints(&endpoint.to_string(), None), Ok(vec![endpoint]));
+        }
+    }
+}

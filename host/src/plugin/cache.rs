@@ -1,0 +1,185 @@
+//! Compiled code on disk: compiling is the only slow part of starting a connector.
+//!
+//! An entry is named after what it was compiled from and for: the component's digest and everything about the engine
+//! that shapes code. Loading one runs native code from a file, so only a folder that nobody else can write to is
+//! used; any doubt about it means compiling in memory, never a failure.
+//!
+//! `unsafe` stands here once: wasmtime cannot check that a file holds what its compiler wrote. It is sound because
+//! the file lies in a folder that belongs to this user and that no one else can write to (checked on opening the
+//! cache), because only this module writes there, whole files only, and because whoever can write to it can already
+//! run code as this user.
+
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+/// A folder of compiled components, if there is one that can be trusted.
+pub(super) struct Cache {
+    folder: Option<PathBuf>,
+}
+
+impl Cache {
+    /// In this folder, or in the user's cache folder.
+    pub(super) fn new(folder: Option<PathBuf>) -> Cache {
+        let Some(folder) = folder.or_else(default_folder) else {
+            return Cache { folder: None };
+        };
+        match prepare(&folder) {
+            Ok(()) => Cache { folder: Some(folder) },
+            Err(reason) => {
+                tracing::warn!("compiled connectors are not kept in {}: {reason}", folder.display());
+                Cache { folder: None }
+            }
+        }
+    }
+
+    /// The component that these bytes are, from the cache or freshly compiled.
+    pub(super) fn component(&self, engine: &Engine, bytes: &[u8]) -> wasmtime::Result<Component> {
+        let Some(folder) = &self.folder else {
+            return Component::new(engine, bytes);
+        };
+        let entry = folder.join(format!("{}.cwasm", key(engine, bytes)));
+        if let Some(component) = load(engine, &entry) {
+            return Ok(component);
+        }
+        let component = Component::new(engine, bytes)?;
+        if let Err(error) = store(&component, &entry) {
+            tracing::debug!("{} is not kept: {error}", entry.display());
+        }
+        Ok(component)
+    }
+}
+
+/// `$SETU_CACHE_DIR`, else `setu` in `$XDG_CACHE_HOME` or `~/.cache`.
+fn default_folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    variable("SETU_CACHE_DIR")
+        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("setu")))
+        .or_else(|| Some(variable("HOME")?.join(".cache").join("setu")))
+}
+
+/// Makes the folder, for this user alone, or checks that it is such a folder.
+#[cfg(unix)]
+fn prepare(folder: &Path) -> Result<(), String> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| error.to_string())?;
+    let found = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
+    if !found.is_dir() {
+        return Err("it is not a folder".to_owned());
+    }
+    let probe = tempfile_owner(folder)?;
+    if found.uid() != probe {
+        return Err("it belongs to another user".to_owned());
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err(format!(
+            "others can write to it (mode {:o}); `chmod 700 {}` makes it usable",
+            found.mode() & 0o777,
+            folder.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Who this process is, learnt from a file that it makes: the standard library does not say it.
+#[cfg(unix)]
+fn tempfile_owner(folder: &Path) -> Result<u32, String> {
+    use std::os::unix::fs::MetadataExt;
+
+    let probe = temporary(&folder.join("probe"));
+    let made = fs::File::create_new(&probe).and_then(|file| file.metadata());
+    let removed = fs::remove_file(&probe);
+    let owner = made.map_err(|error| error.to_string())?.uid();
+    removed.map_err(|error| error.to_string())?;
+    Ok(owner)
+}
+
+/// Ownership cannot be checked here, so nothing is kept.
+#[cfg(not(unix))]
+fn prepare(_: &Path) -> Result<(), String> {
+    Err("its ownership cannot be checked on this system".to_owned())
+}
+
+fn key(engine: &Engine, bytes: &[u8]) -> String {
+    let mut digest = Digested(Sha256::new());
+    engine.precompile_compatibility_hash().hash(&mut digest);
+    digest.0.update(env!("CARGO_PKG_VERSION"));
+    digest.0.update(Sha256::digest(bytes));
+    digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Feeds what is hashed into a digest that is the same in every process.
+struct Digested(Sha256);
+
+impl Hasher for Digested {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        0 // Never asked: the digest itself is the result.
+    }
+}
+
+fn load(engine: &Engine, entry: &Path) -> Option<Component> {
+    if !entry.exists() {
+        return None;
+    }
+    // SAFETY: the file was written by `store` from wasmtime's own output into a folder that only this user can
+    // write to; see the module's header.
+    match unsafe { Component::deserialize_file(engine, entry) } {
+        Ok(component) => Some(component),
+        Err(error) => {
+            tracing::debug!("{} is compiled anew: {error}", entry.display());
+            None
+        }
+    }
+}
+
+fn store(component: &Component, entry: &Path) -> wasmtime::Result<()> {
+    let temporary = temporary(entry);
+    fs::write(&temporary, component.serialize()?)?;
+    let renamed = fs::rename(&temporary, entry);
+    if renamed.is_err() {
+        fs::remove_file(&temporary).ok();
+    }
+    Ok(renamed?)
+}
+
+fn temporary(entry: &Path) -> PathBuf {
+    entry.with_extension(format!("tmp-{}-{:016x}", std::process::id(), fastrand::u64(..)))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_not_used() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("cache");
+        assert_eq!(prepare(&folder), Ok(()));
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        for mode in [0o720, 0o702, 0o777] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(prepare(&folder).unwrap_err().contains("chmod 700"), "{mode:o}");
+        }
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(prepare(&folder), Ok(()));
+    }
+
+    #[test]
+    fn a_link_to_a_folder_is_not_used() {
+        let parent = tempfile::tempdir().unwrap();
+        let link = parent.path().join("link");
+        std::os::unix::fs::symlink(parent.path(), &link).unwrap();
+        assert!(prepare(&link).is_err());
+    }
+}

@@ -1,0 +1,411 @@
+//! Files under the grants: what is preopened, and how a grant on a single file keeps its neighbours out.
+//!
+//! A granted folder is preopened under its absolute path with the least rights; WASI keeps paths and symlinks
+//! within it. WASI cannot preopen a file, and preopening its folder would open its neighbours. So the folder that a
+//! guest sees around granted files is another one, empty and already deleted, in which nothing can be found or made;
+//! the three operations that lead from a folder to a file are answered here for the granted names, with the granted
+//! file itself, and handed on for everything else. Should WASI grow a further operation, it meets the empty folder.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource};
+use wasmtime_wasi::filesystem::{Descriptor, File as GuestFile, WasiFilesystemView};
+use wasmtime_wasi::p2::FsError;
+use wasmtime_wasi::p2::bindings::filesystem::preopens::Host as _;
+use wasmtime_wasi::p2::bindings::filesystem::types::{
+    DescriptorFlags, DescriptorStat, ErrorCode, HostDescriptor, MetadataHashValue, OpenFlags, PathFlags,
+};
+use wasmtime_wasi::{FsPerms, OpenMode, WasiCtxBuilder};
+
+use super::grants::PathGrant;
+use super::state::State;
+use crate::connector::{Error, ErrorKind, Result};
+
+/// The interfaces whose functions are shadowed, as wasmtime-wasi registers them. Were the version wrong, a guest
+/// would find granted files missing: the failure is closed.
+const TYPES: &str = "wasi:filesystem/types@0.2.12";
+const PREOPENS: &str = "wasi:filesystem/preopens@0.2.12";
+
+/// The granted files of one instance.
+#[derive(Debug, Default)]
+pub(super) struct GrantedFiles {
+    /// For each preopen, in order: the files of a folder that is empty otherwise, or none for a real folder.
+    preopens: Vec<Option<FileFolder>>,
+}
+
+/// A folder that seems to hold granted files and nothing else.
+#[derive(Debug)]
+struct FileFolder {
+    /// What its handles have in common; known once the guest has asked for its preopens.
+    identity: Option<Arc<File>>,
+    files: BTreeMap<String, GrantedFile>,
+}
+
+/// Opened when it was granted, so that nothing can be put in its place afterwards.
+#[derive(Clone, Debug)]
+struct GrantedFile {
+    file: Arc<File>,
+    perms: FsPerms,
+}
+
+/// What is to be preopened, decided before anything is.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Layout {
+    /// Folder and whether it is writable.
+    folders: BTreeMap<PathBuf, bool>,
+    /// Folder, then file name and whether it is writable.
+    files: BTreeMap<PathBuf, BTreeMap<String, bool>>,
+}
+
+/// Preopens what the grants name. A granted file or folder must exist, except one that may be written: that becomes
+/// a folder.
+pub(super) fn preopen(
+    wasi: &mut WasiCtxBuilder,
+    grants: &BTreeMap<PathBuf, PathGrant>,
+) -> Result<GrantedFiles> {
+    // File operations block the instance's own thread, which has nothing else to do; handing each one to another
+    // thread costs several times as much. Preopens take the setting over, so it comes first.
+    wasi.allow_blocking_current_thread(true);
+    let mut kinds = BTreeMap::new();
+    for (path, grant) in grants {
+        kinds.insert(path.as_path(), prepare(path, grant)?);
+    }
+    let layout = lay_out(grants, |path| kinds.get(path) == Some(&Kind::File))?;
+
+    let mut granted = GrantedFiles::default();
+    for (folder, writable) in &layout.folders {
+        let open = wasi.preopened_dir(folder, folder.to_string_lossy(), perms(*writable));
+        open.map_err(|error| cannot_open(folder, &error.to_string()))?;
+        granted.preopens.push(None);
+    }
+    for (folder, files) in layout.files {
+        preopen_nothing(wasi, &folder)?;
+        let files = files
+            .into_iter()
+            .map(|(name, writable)| {
+                let file = GrantedFile::open(&folder.join(&name), perms(writable))?;
+                Ok((name, file))
+            })
+            .collect::<Result<_>>()?;
+        let identity = None;
+        granted.preopens.push(Some(FileFolder { identity, files }));
+    }
+    Ok(granted)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    Folder,
+}
+
+/// What a granted path is; a writable folder that is missing is made.
+fn prepare(path: &Path, grant: &PathGrant) -> Result<Kind> {
+    let (origin, shown) = (&grant.origin, path.display());
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(Kind::Folder),
+        Ok(found) if found.is_file() => Ok(Kind::File),
+        Ok(_) => Err(Error::new(
+            ErrorKind::Config,
+            format!("`{origin}`: {shown} is neither a file nor a folder"),
+        )),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && grant.writable => {
+            fs::create_dir_all(path).map_err(|error| {
+                Error::new(
+                    ErrorKind::Config,
+                    format!("`{origin}`: the folder {shown} cannot be made: {error}"),
+                )
+            })?;
+            Ok(Kind::Folder)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::new(
+            ErrorKind::NotFound,
+            format!("`{origin}`: {shown} does not exist"),
+        )),
+        Err(error) => Err(Error::new(
+            ErrorKind::Config,
+            format!("`{origin}`: {shown} cannot be read: {error}"),
+        )),
+    }
+}
+
+/// Sorts granted paths into folders and single files; a file that a granted folder covers needs nothing of its own.
+fn lay_out(grants: &BTreeMap<PathBuf, PathGrant>, is_file: impl Fn(&Path) -> bool) -> Result<Layout> {
+    let mut layout = Layout::default();
+    for (path, grant) in grants.iter().filter(|(path, _)| !is_file(path)) {
+        layout.folders.insert(path.clone(), grant.writable);
+    }
+    for (path, grant) in grants.iter().filter(|(path, _)| is_file(path)) {
+        let covering = path.ancestors().skip(1).find_map(|a| layout.folders.get(a));
+        match covering {
+            Some(&writable) if writable || !grant.writable => continue,
+            Some(_) => {
+                return Err(Error::new(
+                    ErrorKind::Config,
+                    format!(
+                        "`{}`: {} is to be written, but lies in a folder that is granted for reading only; grant \
+                         the folder for writing, or take the grant on it away",
+                        grant.origin,
+                        path.display()
+                    ),
+                ));
+            }
+            None => {}
+        }
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+            continue; // A file has both, and its path is UTF-8.
+        };
+        let files = layout.files.entry(folder.to_owned()).or_default();
+        files.insert(name.to_owned(), grant.writable);
+    }
+    Ok(layout)
+}
+
+/// Preopens, under the folder's name, an empty folder that no longer exists.
+fn preopen_nothing(wasi: &mut WasiCtxBuilder, folder: &Path) -> Result<()> {
+    let empty = std::env::temp_dir().join(format!("setu-empty-{}-{:016x}", std::process::id(), fastrand::u64(..)));
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+        .create(&empty)
+        .map_err(|error| cannot_open(&empty, &error.to_string()))?;
+    let opened = wasi.preopened_dir(&empty, folder.to_string_lossy(), FsPerms::ReadOnly).map(drop);
+    let removed = fs::remove_dir(&empty);
+    opened.map_err(|error| cannot_open(&empty, &error.to_string()))?;
+    removed.map_err(|error| cannot_open(&empty, &error.to_string()))
+}
+
+fn cannot_open(path: &Path, reason: &str) -> Error {
+    Error::new(
+        ErrorKind::Config,
+        format!("the granted folder {} cannot be opened: {reason}", path.display()),
+    )
+}
+
+fn perms(writable: bool) -> FsPerms {
+    if writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly }
+}
+
+impl GrantedFile {
+    fn open(path: &Path, perms: FsPerms) -> Result<GrantedFile> {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(perms == FsPerms::ReadWrite)
+            .open(path);
+        match opened {
+            Ok(file) => Ok(GrantedFile {
+                file: Arc::new(file),
+                perms,
+            }),
+            Err(error) => Err(Error::new(
+                ErrorKind::Config,
+                format!("the granted file {} cannot be opened: {error}", path.display()),
+            )),
+        }
+    }
+
+    /// A handle for the guest. Guests read and write at offsets of their own, so handles may share the file.
+    fn handle(&self, mode: OpenMode) -> Result<Descriptor, FsError> {
+        let file = self.file.try_clone()?;
+        Ok(Descriptor::File(GuestFile::new(file, self.perms, mode, true)))
+    }
+
+    /// What `open-at` does with the file's name.
+    fn open_at(&self, how: OpenFlags, flags: DescriptorFlags) -> Result<Descriptor, FsError> {
+        if how.contains(OpenFlags::DIRECTORY) {
+            return Err(ErrorCode::NotDirectory.into());
+        }
+        if how.contains(OpenFlags::EXCLUSIVE) {
+            return Err(ErrorCode::Exist.into());
+        }
+        let truncate = how.contains(OpenFlags::TRUNCATE);
+        let write = truncate || flags.contains(DescriptorFlags::WRITE);
+        if write && self.perms.write_not_permitted() {
+            return Err(ErrorCode::NotPermitted.into());
+        }
+        if truncate {
+            self.file.set_len(0)?;
+        }
+        let mut mode = OpenMode::empty();
+        mode.set(OpenMode::WRITE, write);
+        mode.set(OpenMode::READ, !write || flags.contains(DescriptorFlags::READ));
+        self.handle(mode)
+    }
+}
+
+/// Puts the operations that know granted files in the place of WASI's own.
+pub(super) fn shadow(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    linker
+        .instance(PREOPENS)?
+        .func_wrap("get-directories", |mut store, (): ()| {
+            Ok((get_directories(store.data_mut())?,))
+        })?;
+    let mut types = linker.instance(TYPES)?;
+    types.func_wrap_async(
+        "[method]descriptor.open-at",
+        |mut store: StoreContextMut<'_, State>, (folder, follow, path, how, flags)| {
+            Box::new(async move {
+                let state = store.data_mut();
+                let opened = open_at(state, folder, follow, path, how, flags).await;
+                Ok((answer(opened)?,))
+            })
+        },
+    )?;
+    types.func_wrap_async(
+        "[method]descriptor.stat-at",
+        |mut store: StoreContextMut<'_, State>, (folder, follow, path)| {
+            Box::new(async move {
+                let stat = stat_at(store.data_mut(), folder, follow, path).await;
+                Ok((answer(stat)?,))
+            })
+        },
+    )?;
+    types.func_wrap_async(
+        "[method]descriptor.metadata-hash-at",
+        |mut store: StoreContextMut<'_, State>, (folder, follow, path)| {
+            Box::new(async move {
+                let hash = metadata_hash_at(store.data_mut(), folder, follow, path).await;
+                Ok((answer(hash)?,))
+            })
+        },
+    )
+}
+
+/// An error code goes to the guest; a trap ends the call.
+fn answer<T>(result: Result<T, FsError>) -> wasmtime::Result<Result<T, ErrorCode>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) => error.downcast().map(Err),
+    }
+}
+
+fn get_directories(state: &mut State) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
+    let directories = state.filesystem().get_directories()?;
+    for ((handle, _), folder) in directories.iter().zip(&mut state.files.preopens) {
+        if let (Some(folder), Descriptor::Dir(dir)) = (folder, state.table.get(handle)?) {
+            folder.identity = Some(dir.dir.clone());
+        }
+    }
+    Ok(directories)
+}
+
+/// The granted file that a name in a folder stands for.
+fn granted(state: &State, folder: &Resource<Descriptor>, path: &str) -> Result<Option<GrantedFile>, FsError> {
+    let Descriptor::Dir(dir) = state.table.get(folder)? else { return Ok(None) };
+    let is_this = |folder: &&FileFolder| folder.identity.as_ref().is_some_and(|id| Arc::ptr_eq(id, &dir.dir));
+    let folder = state.files.preopens.iter().flatten().find(is_this);
+    let name = path.trim_start_matches("./");
+    Ok(folder.and_then(|folder| folder.files.get(name).cloned()))
+}
+
+async fn open_at(
+    state: &mut State,
+    folder: Resource<Descriptor>,
+    follow: PathFlags,
+    path: String,
+    how: OpenFlags,
+    flags: DescriptorFlags,
+) -> Result<Resource<Descriptor>, FsError> {
+    match granted(state, &folder, &path)? {
+        Some(file) => Ok(state.table.push(file.open_at(how, flags)?)?),
+        None => HostDescriptor::open_at(&mut state.filesystem(), folder, follow, path, how, flags).await,
+    }
+}
+
+async fn stat_at(
+    state: &mut State,
+    folder: Resource<Descriptor>,
+    follow: PathFlags,
+    path: String,
+) -> Result<DescriptorStat, FsError> {
+    let Some(file) = granted(state, &folder, &path)? else {
+        return HostDescriptor::stat_at(&mut state.filesystem(), folder, follow, path).await;
+    };
+    let handle = state.table.push(file.handle(OpenMode::READ)?)?;
+    let stat = HostDescriptor::stat(&mut state.filesystem(), Resource::new_borrow(handle.rep())).await;
+    state.table.delete(handle)?;
+    stat
+}
+
+async fn metadata_hash_at(
+    state: &mut State,
+    folder: Resource<Descriptor>,
+    follow: PathFlags,
+    path: String,
+) -> Result<MetadataHashValue, FsError> {
+    let Some(file) = granted(state, &folder, &path)? else {
+        return HostDescriptor::metadata_hash_at(&mut state.filesystem(), folder, follow, path).await;
+    };
+    let handle = state.table.push(file.handle(OpenMode::READ)?)?;
+    let hash = HostDescriptor::metadata_hash(&mut state.filesystem(), Resource::new_borrow(handle.rep())).await;
+    state.table.delete(handle)?;
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grants(paths: &[(&str, bool)]) -> BTreeMap<PathBuf, PathGrant> {
+        let grant = |&(path, writable): &(&str, bool)| {
+            let origin = "config.path".to_owned();
+            (PathBuf::from(path), PathGrant { writable, origin })
+        };
+        paths.iter().map(grant).collect()
+    }
+
+    fn layout(paths: &[(&str, bool)]) -> Result<Vec<String>> {
+        let layout = lay_out(&grants(paths), |path| path.extension().is_some())?;
+        let shown = |writable: bool| if writable { "rw" } else { "r" };
+        let folders = layout
+            .folders
+            .iter()
+            .map(|(path, writable)| format!("{} {}", path.display(), shown(*writable)));
+        let files = layout.files.iter().flat_map(|(folder, files)| {
+            files
+                .iter()
+                .map(move |(name, writable)| format!("{}:{name} {}", folder.display(), shown(*writable)))
+        });
+        Ok(folders.chain(files).collect())
+    }
+
+    #[test]
+    fn a_file_is_laid_out_alone_unless_a_folder_covers_it() {
+        for (paths, expected) in [
+            (&[("/d/a.csv", false)][..], &["/d:a.csv r"][..]),
+            (&[("/d/a.csv", false), ("/d/b.csv", true)], &["/d:a.csv r", "/d:b.csv rw"]),
+            (&[("/d", false), ("/d/a.csv", false)], &["/d r"]),
+            (&[("/d", true), ("/d/s/a.csv", true)], &["/d rw"]),
+            (&[("/d", false), ("/d/out", true)], &["/d r", "/d/out rw"]),
+        ] {
+            assert_eq!(layout(paths).unwrap(), expected, "{paths:?}");
+        }
+    }
+
+    #[test]
+    fn a_writable_file_in_a_readable_folder_is_refused_by_name() {
+        let error = layout(&[("/d", false), ("/d/a.csv", true)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.message().contains("/d/a.csv"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_path_is_an_error_to_read_and_a_new_folder_to_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("a/b");
+        let grant = |writable| PathGrant {
+            writable,
+            origin: "config.path".into(),
+        };
+        let error = prepare(&missing, &grant(false)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.message().contains("config.path") && error.message().contains("a/b"), "{error}");
+        assert_eq!(prepare(&missing, &grant(true)).unwrap(), Kind::Folder);
+        assert!(missing.is_dir());
+    }
+}

@@ -1,0 +1,32 @@
+//! What a store holds beside the guest: everything that a host function may touch, and nothing else.
+
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use super::files::GrantedFiles;
+use super::limits::Limiter;
+use super::log::GuestLog;
+use super::lookup::Lookups;
+use super::network::Network;
+use super::progress::Progress;
+
+/// The data of one instance's store.
+pub(super) struct State {
+    pub(super) wasi: WasiCtx,
+    pub(super) table: ResourceTable,
+    pub(super) limiter: Limiter,
+    pub(super) log: GuestLog,
+    pub(super) network: Network,
+    pub(super) lookups: Lookups,
+    pub(super) files: GrantedFiles,
+    pub(super) progress: Progress,
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView {
+            ctx: &mut self.wasi,
+            table: &mut self.table,
+        }
+    }
+}
