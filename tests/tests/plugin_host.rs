@@ -103,7 +103,12 @@ fn honest_rows_travel_from_a_source_to_a_destination() {
     let mut source = source(&spec(json!({"behaviour": "rows", "rows": rows}))).unwrap();
     let streams = source.discover().unwrap();
     assert_eq!(streams[0].name, StreamName::bare("t"));
-    assert_eq!(source.count(&ReadRequest::all(StreamName::bare("t")), 500).unwrap(), Some(500));
+    assert_eq!(
+        source
+            .count(&ReadRequest::all(StreamName::bare("t")), 500)
+            .unwrap(),
+        Some(500)
+    );
 
     let mut destination = PLUGIN
         .open_destination(&spec(json!({"behaviour": "check rows"})), &context())
@@ -112,7 +117,10 @@ fn honest_rows_travel_from_a_source_to_a_destination() {
     let load = load();
     let mut writer = destination.begin(&load).unwrap();
     assert_eq!(writer.committed().unwrap(), 0);
-    let limit = BatchLimit { rows: 8_192, bytes: 1 << 20 };
+    let limit = BatchLimit {
+        rows: 8_192,
+        bytes: 1 << 20,
+    };
     let mut reader = source.read(&ReadRequest::all(StreamName::bare("t"))).unwrap();
     while let Some(chunk) = reader.next(limit).unwrap() {
         writer.write(chunk).unwrap();

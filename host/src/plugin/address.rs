@@ -18,9 +18,7 @@ pub(super) enum Host {
 impl Host {
     /// None where the text cannot be a host.
     pub(super) fn parse(text: &str) -> Option<Host> {
-        let inner = text
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'));
+        let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Some(inner) = inner {
             return inner.parse::<Ipv6Addr>().ok().map(|ip| Host::ip(ip.into()));
         }
@@ -72,7 +70,8 @@ pub(super) fn endpoints(text: &str, default_port: Option<u16>) -> Result<Vec<End
     if let Some((scheme, rest)) = text.split_once("://") {
         url(&scheme.to_lowercase(), rest, default_port)
     } else if text.contains('=') {
-        let pairs = key_values(text).ok_or("its quotes do not close, or it is not made of key=value pairs")?;
+        let pairs =
+            key_values(text).ok_or("its quotes do not close, or it is not made of key=value pairs")?;
         from_pairs(&pairs, default_port)
     } else {
         host_list(text, default_port)
@@ -99,8 +98,8 @@ pub(super) fn mask(text: &str) -> String {
             });
         return format!("{scheme}://{authority}{}", query.collect::<String>());
     }
-    let secret_inside =
-        text.contains('=') && key_values(text).is_none_or(|pairs| pairs.iter().any(|(key, _)| is_secret(key)));
+    let secret_inside = text.contains('=')
+        && key_values(text).is_none_or(|pairs| pairs.iter().any(|(key, _)| is_secret(key)));
     if !secret_inside {
         return text.to_owned();
     }
@@ -116,7 +115,9 @@ pub(super) fn mask(text: &str) -> String {
 
 fn is_secret(key: &str) -> bool {
     let key = key.to_lowercase();
-    ["pass", "secret", "token", "key"].iter().any(|word| key.contains(word))
+    ["pass", "secret", "token", "key"]
+        .iter()
+        .any(|word| key.contains(word))
 }
 
 fn url(scheme: &str, rest: &str, default_port: Option<u16>) -> Result<Vec<Endpoint>, String> {
@@ -135,7 +136,9 @@ fn url(scheme: &str, rest: &str, default_port: Option<u16>) -> Result<Vec<Endpoi
     let query = query.split('#').next().unwrap_or_default();
     let parameter = |name: &str| {
         let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        pairs.find(|(key, _)| *key == name).map(|(_, value)| percent_decode(value))
+        pairs
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| percent_decode(value))
     };
     // Postgres takes the host from the query as well.
     if scheme.starts_with("postgres") && (parameter("host").is_some() || parameter("hostaddr").is_some()) {
@@ -215,7 +218,11 @@ fn from_pairs(pairs: &[(String, String)], default_port: Option<u16>) -> Result<V
                 continue;
             }
             let host = if host.is_empty() { "localhost" } else { host };
-            let port = if ports.len() == 1 { ports[0] } else { ports.get(index).copied().flatten() };
+            let port = if ports.len() == 1 {
+                ports[0]
+            } else {
+                ports.get(index).copied().flatten()
+            };
             endpoints.push(endpoint(host, port.or(default_port))?);
         }
     }
@@ -281,7 +288,11 @@ mod tests {
         let cases: &[(&str, Option<u16>, &[&str])] = &[
             ("postgres://u:p@db.internal:5433/x", None, &["db.internal:5433"]),
             ("postgres://u:p@DB.Internal./x", None, &["db.internal:5432"]),
-            ("postgresql://u:p%40x@h1:1,h2:2/db?sslmode=require", None, &["h1:1", "h2:2"]),
+            (
+                "postgresql://u:p%40x@h1:1,h2:2/db?sslmode=require",
+                None,
+                &["h1:1", "h2:2"],
+            ),
             ("postgres://u:p@ss@h/x", None, &["h:5432"]),
             ("postgres://[::1]:5433/x", None, &["[::1]:5433"]),
             ("postgres://[2001:DB8::1]/x", None, &["[2001:db8::1]:5432"]),
@@ -289,7 +300,11 @@ mod tests {
             ("postgres:///x?host=a,b&port=1,2", None, &["a:1", "b:2"]),
             ("postgres://%2Fvar%2Frun/x", None, &[]),
             ("postgres://h", Some(7), &["h:7"]),
-            ("https://api.example.com/v1?host=other", None, &["api.example.com:443"]),
+            (
+                "https://api.example.com/v1?host=other",
+                None,
+                &["api.example.com:443"],
+            ),
             ("HTTP://x", None, &["x:80"]),
             ("db:5432", None, &["db:5432"]),
             ("db", Some(5432), &["db:5432"]),
@@ -300,10 +315,18 @@ mod tests {
             ("[::ffff:10.0.0.1]:9", None, &["10.0.0.1:9"]),
             ("host=db port=5433 user=me", None, &["db:5433"]),
             ("host = 'my db' port=1", None, &["!"]),
-            ("host='db' password='it\\'s host=evil' port = '7'", None, &["db:7"]),
+            (
+                "host='db' password='it\\'s host=evil' port = '7'",
+                None,
+                &["db:7"],
+            ),
             ("host=a,b port=1,2", None, &["a:1", "b:2"]),
             ("host=a,b port=1", None, &["a:1", "b:1"]),
-            ("host=db hostaddr=10.0.0.1", Some(5432), &["db:5432", "10.0.0.1:5432"]),
+            (
+                "host=db hostaddr=10.0.0.1",
+                Some(5432),
+                &["db:5432", "10.0.0.1:5432"],
+            ),
             ("dbname=x", Some(5432), &["localhost:5432"]),
             ("host=/var/run/postgresql", Some(5432), &[]),
             ("host='open", Some(1), &["!"]),

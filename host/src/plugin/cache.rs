@@ -31,7 +31,10 @@ impl Cache {
         match prepare(&folder) {
             Ok(()) => Cache { folder: Some(folder) },
             Err(reason) => {
-                tracing::warn!("compiled connectors are not kept in {}: {reason}", folder.display());
+                tracing::warn!(
+                    "compiled connectors are not kept in {}: {reason}",
+                    folder.display()
+                );
                 Cache { folder: None }
             }
         }
@@ -56,7 +59,11 @@ impl Cache {
 
 /// `$SETU_CACHE_DIR`, else `setu` in `$XDG_CACHE_HOME` or `~/.cache`.
 fn default_folder() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let variable = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
     variable("SETU_CACHE_DIR")
         .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("setu")))
         .or_else(|| Some(variable("HOME")?.join(".cache").join("setu")))
@@ -111,7 +118,12 @@ fn key(engine: &Engine, bytes: &[u8]) -> String {
     engine.precompile_compatibility_hash().hash(&mut digest);
     digest.0.update(env!("CARGO_PKG_VERSION"));
     digest.0.update(Sha256::digest(bytes));
-    digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .0
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Feeds what is hashed into a digest that is the same in every process.

@@ -40,7 +40,10 @@ pub(super) fn error(error: types::Error) -> Error {
 
 pub(super) fn schema(schema: types::SchemaResult) -> Result<Schema, Broken> {
     if schema.fields.len() > MAX_COLUMNS {
-        return Err(format!("a schema of {} columns; at most {MAX_COLUMNS}", schema.fields.len()));
+        return Err(format!(
+            "a schema of {} columns; at most {MAX_COLUMNS}",
+            schema.fields.len()
+        ));
     }
     let fields = schema.fields.into_iter().map(field).collect::<Result<_, _>>()?;
     let schema = Schema {
@@ -141,8 +144,15 @@ fn stream_info(stream: types::StreamInfoResult) -> Result<StreamInfo, Broken> {
     let stream_name = StreamName { namespace, name: own };
     let within = |rule| format!("stream `{stream_name}`: {rule}");
     let schema = schema(stream.schema).map_err(within)?;
-    if let Some(cursor) = stream.cursors.iter().find(|cursor| schema.index_of(cursor).is_none()) {
-        return Err(within(format!("the cursor `{}` is not a field", printable(cursor, MAX_NAME_BYTES))));
+    if let Some(cursor) = stream
+        .cursors
+        .iter()
+        .find(|cursor| schema.index_of(cursor).is_none())
+    {
+        return Err(within(format!(
+            "the cursor `{}` is not a field",
+            printable(cursor, MAX_NAME_BYTES)
+        )));
     }
     Ok(StreamInfo {
         name: stream_name,

@@ -39,7 +39,9 @@ pub(super) fn check(found: connector::Description, halves: Halves) -> Result<Che
     }
     if !is_semantic_version(&found.version) {
         let version = printable(&found.version, 64);
-        return Err(format!("the version `{version}` is not a semantic version such as 1.2.3"));
+        return Err(format!(
+            "the version `{version}` is not a semantic version such as 1.2.3"
+        ));
     }
     let source = config_schema("source", found.source_config_schema, halves.source)?;
     let destination = config_schema("destination", found.destination_config_schema, halves.destination)?;
@@ -61,18 +63,32 @@ fn is_semantic_version(text: &str) -> bool {
     let core_end = text.find(['-', '+']).unwrap_or(text.len());
     let (core, rest) = text.split_at(core_end);
     let is_number = |part: &str| {
-        !part.is_empty() && part.len() < 10 && part.bytes().all(|b| b.is_ascii_digit()) && (part == "0" || !part.starts_with('0'))
+        !part.is_empty()
+            && part.len() < 10
+            && part.bytes().all(|b| b.is_ascii_digit())
+            && (part == "0" || !part.starts_with('0'))
     };
     let is_rest = |c: char| c.is_ascii_alphanumeric() || "-+.".contains(c);
-    text.len() <= 64 && core.split('.').count() == 3 && core.split('.').all(is_number) && rest.chars().all(is_rest)
+    text.len() <= 64
+        && core.split('.').count() == 3
+        && core.split('.').all(is_number)
+        && rest.chars().all(is_rest)
 }
 
 fn config_schema(role: &str, text: Option<String>, exported: bool) -> Result<Option<ConfigSchema>, String> {
     let text = match (text, exported) {
         (None, false) => return Ok(None),
         (Some(text), true) => text,
-        (None, true) => return Err(format!("it exports `{role}`, but describes no {role} configuration")),
-        (Some(_), false) => return Err(format!("it describes a {role} configuration, but does not export `{role}`")),
+        (None, true) => {
+            return Err(format!(
+                "it exports `{role}`, but describes no {role} configuration"
+            ));
+        }
+        (Some(_), false) => {
+            return Err(format!(
+                "it describes a {role} configuration, but does not export `{role}`"
+            ));
+        }
     };
     ConfigSchema::new(&text)
         .map(Some)
@@ -87,10 +103,16 @@ impl ConfigSchema {
         let schema: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
         if let Some(reference) = remote_reference(&schema) {
             let reference = printable(reference, 256);
-            return Err(format!("refers to `{reference}`; references must stay within the schema (`#/…`)"));
+            return Err(format!(
+                "refers to `{reference}`; references must stay within the schema (`#/…`)"
+            ));
         }
-        let validator = jsonschema::draft202012::new(&schema)
-            .map_err(|error| format!("is not a JSON Schema (2020-12): {}", printable(&error.to_string(), 1024)))?;
+        let validator = jsonschema::draft202012::new(&schema).map_err(|error| {
+            format!(
+                "is not a JSON Schema (2020-12): {}",
+                printable(&error.to_string(), 1024)
+            )
+        })?;
         Ok(ConfigSchema { schema, validator })
     }
 
@@ -115,7 +137,9 @@ impl ConfigSchema {
     pub(super) fn redact(&self, config: &Value) -> Value {
         let mut redacted = config.clone();
         for marked in marks::find(&self.schema, config, Alternatives::All) {
-            let Some(value) = redacted.pointer_mut(&marked.pointer) else { continue };
+            let Some(value) = redacted.pointer_mut(&marked.pointer) else {
+                continue;
+            };
             match (marked.mark, &mut *value) {
                 (Mark::Secret, _) => *value = Value::String("***".to_owned()),
                 (Mark::Network { .. }, Value::String(text)) => *text = address::mask(text),
@@ -125,7 +149,12 @@ impl ConfigSchema {
         redacted
     }
 
-    fn explain(&self, error: &ValidationError<'_>, secrets: &[&Marked<'_>], mistakes: &mut Vec<ConfigMistake>) {
+    fn explain(
+        &self,
+        error: &ValidationError<'_>,
+        secrets: &[&Marked<'_>],
+        mistakes: &mut Vec<ConfigMistake>,
+    ) {
         let pointer = error.instance_path().to_string();
         let mut push = |pointer: String, message: String| mistakes.push(ConfigMistake { pointer, message });
         match error.kind() {
@@ -142,13 +171,23 @@ impl ConfigSchema {
                 push(pointer, format!("the property `{property}` is missing"));
             }
             ValidationErrorKind::Type { kind } => {
-                push(pointer, format!("must be {}, not {}", type_names(kind), type_of(error.instance())));
+                push(
+                    pointer,
+                    format!("must be {}, not {}", type_names(kind), type_of(error.instance())),
+                );
             }
             ValidationErrorKind::Enum { options } => {
-                let options: Vec<_> = options.as_array().into_iter().flatten().map(Value::to_string).collect();
+                let options: Vec<_> = options
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(Value::to_string)
+                    .collect();
                 push(pointer, format!("must be one of {}", options.join(", ")));
             }
-            ValidationErrorKind::Constant { expected_value } => push(pointer, format!("must be {expected_value}")),
+            ValidationErrorKind::Constant { expected_value } => {
+                push(pointer, format!("must be {expected_value}"))
+            }
             ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
                 match meant_branch(context, &pointer) {
                     Some(errors) => {
@@ -167,7 +206,10 @@ impl ConfigSchema {
     fn known_properties(&self, error: &ValidationError<'_>) -> Vec<&str> {
         let path = error.schema_path().to_string();
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        let declared = self.schema.pointer(parent).and_then(|schema| schema.get("properties"));
+        let declared = self
+            .schema
+            .pointer(parent)
+            .and_then(|schema| schema.get("properties"));
         declared
             .and_then(Value::as_object)
             .map(|properties| properties.keys().map(String::as_str).collect())
@@ -208,7 +250,8 @@ fn meant_branch<'e>(
 
 /// The library's own words, which quote the value, unless the value is, holds or lies in a secret or is large.
 fn plain_message(error: &ValidationError<'_>, pointer: &str, secrets: &[&Marked<'_>]) -> String {
-    let near = |secret: &&&Marked<'_>| secret.pointer.starts_with(pointer) || pointer.starts_with(&secret.pointer);
+    let near =
+        |secret: &&&Marked<'_>| secret.pointer.starts_with(pointer) || pointer.starts_with(&secret.pointer);
     let structured = error.instance().is_object() || error.instance().is_array();
     let message = match structured || secrets.iter().any(|secret| near(&secret)) {
         true => error.masked_with("the value").to_string(),
@@ -242,7 +285,9 @@ fn type_of(value: &Value) -> &'static str {
 fn remote_reference(schema: &Value) -> Option<&str> {
     match schema {
         Value::Object(members) => {
-            let own = ["$ref", "$dynamicRef"].iter().find_map(|key| members.get(*key)?.as_str());
+            let own = ["$ref", "$dynamicRef"]
+                .iter()
+                .find_map(|key| members.get(*key)?.as_str());
             own.filter(|reference| !reference.starts_with('#'))
                 .or_else(|| members.values().find_map(remote_reference))
         }
@@ -318,7 +363,8 @@ mod tests {
 
     #[test]
     fn redacting_hides_secrets_and_passwords_in_urls() {
-        let redacted = typical().redact(&json!({"url": "postgres://u:geheim@h/x", "password": "geheim", "size": 3}));
+        let redacted =
+            typical().redact(&json!({"url": "postgres://u:geheim@h/x", "password": "geheim", "size": 3}));
         assert_eq!(
             redacted,
             json!({"url": "postgres://u:***@h/x", "password": "***", "size": 3})
@@ -330,7 +376,10 @@ mod tests {
         for (text, expected) in [
             ("{", "not JSON"),
             (r#"{"type": "nonsense"}"#, "not a JSON Schema"),
-            (r#"{"properties": {"a": {"$ref": "https://example.com/x.json"}}}"#, "https://example.com/x.json"),
+            (
+                r#"{"properties": {"a": {"$ref": "https://example.com/x.json"}}}"#,
+                "https://example.com/x.json",
+            ),
             (r#"{"$ref": "file:///etc/passwd"}"#, "file:///etc/passwd"),
         ] {
             let rule = ConfigSchema::new(text).err().unwrap();
@@ -354,7 +403,10 @@ mod tests {
             };
             check(found, halves).map(|checked| checked.description.name)
         };
-        assert_eq!(described("my-csv2", "1.2.3-rc.1+b", Some("{}")), Ok("my-csv2".into()));
+        assert_eq!(
+            described("my-csv2", "1.2.3-rc.1+b", Some("{}")),
+            Ok("my-csv2".into())
+        );
         for (name, version, source, expected) in [
             ("", "1.0.0", Some("{}"), "the name"),
             ("My", "1.0.0", Some("{}"), "the name"),

@@ -90,7 +90,10 @@ impl Writer for PluginWriter<'_> {
             let lowered = Lowered::new(&piece).map_err(|what| Error::new(ErrorKind::Internal, what))?;
             let columns = lowered.columns();
             instance.ask("destination.writer.write", async |store| {
-                guest.writer().call_write(store, resource, lowered.batch(&columns)).await
+                guest
+                    .writer()
+                    .call_write(store, resource, lowered.batch(&columns))
+                    .await
             })?;
         }
         Ok(())

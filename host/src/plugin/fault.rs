@@ -22,7 +22,9 @@ pub(super) fn classify(error: &wasmtime::Error, stderr: &str, limits: &Limits) -
     if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
         return Error::new(
             ErrorKind::Limit,
-            format!("it holds more than {MAX_HANDLES} files, sockets and streams, the most that one instance may"),
+            format!(
+                "it holds more than {MAX_HANDLES} files, sockets and streams, the most that one instance may"
+            ),
         );
     }
     if is_fuel_exhausted(error) {
@@ -36,7 +38,10 @@ pub(super) fn classify(error: &wasmtime::Error, stderr: &str, limits: &Limits) -
         );
     }
     if let Some(exit) = error.downcast_ref::<I32Exit>() {
-        return Error::new(ErrorKind::Trap, format!("it ended itself with exit status {}{}", exit.0, said(stderr)));
+        return Error::new(
+            ErrorKind::Trap,
+            format!("it ended itself with exit status {}{}", exit.0, said(stderr)),
+        );
     }
     match error.downcast_ref::<Trap>() {
         Some(trap) => trapped(*trap, stderr),
@@ -44,8 +49,14 @@ pub(super) fn classify(error: &wasmtime::Error, stderr: &str, limits: &Limits) -
         None => {
             let cause = printable(&error.root_cause().to_string(), MAX_STDERR_BYTES);
             match error.downcast_ref::<WasmBacktrace>() {
-                Some(_) => Error::new(ErrorKind::Trap, format!("the call failed: {cause}{}", said(stderr))),
-                None => Error::new(ErrorKind::BrokenContract, format!("what it returned cannot be read: {cause}")),
+                Some(_) => Error::new(
+                    ErrorKind::Trap,
+                    format!("the call failed: {cause}{}", said(stderr)),
+                ),
+                None => Error::new(
+                    ErrorKind::BrokenContract,
+                    format!("what it returned cannot be read: {cause}"),
+                ),
             }
         }
     }
@@ -76,7 +87,9 @@ fn exceeded_limit(exceeded: Exceeded, limits: &Limits) -> Error {
             mib(wanted),
             mib(limits.memory)
         ),
-        Exceeded::Table(elements) => format!("it wants a table of {elements} elements, which is more than any may have"),
+        Exceeded::Table(elements) => {
+            format!("it wants a table of {elements} elements, which is more than any may have")
+        }
     };
     Error::new(ErrorKind::Limit, message)
 }
@@ -100,7 +113,9 @@ fn trapped(trap: Trap, stderr: &str) -> Error {
         Trap::UnreachableCodeReached => "it aborted (unreachable code)".to_owned(),
         Trap::StackOverflow => "its call stack overflowed: endless recursion?".to_owned(),
         // Rust keeps its stack in linear memory, below everything else, so recursion runs out of it.
-        Trap::MemoryOutOfBounds => "it reached outside its memory; endless recursion looks like this too".to_owned(),
+        Trap::MemoryOutOfBounds => {
+            "it reached outside its memory; endless recursion looks like this too".to_owned()
+        }
         Trap::CannotEnterComponent => "an earlier call has ended it".to_owned(),
         trap => format!("it trapped: {trap}"),
     };
@@ -140,7 +155,10 @@ mod tests {
                       `RUST_BACKTRACE=1`";
         let error = trapped(Trap::UnreachableCodeReached, stderr);
         assert_eq!(error.kind(), ErrorKind::Panic);
-        assert_eq!(error.message(), "it panicked: no \u{fffd}[1mway\nout (at src/lib.rs:10:5)");
+        assert_eq!(
+            error.message(),
+            "it panicked: no \u{fffd}[1mway\nout (at src/lib.rs:10:5)"
+        );
     }
 
     #[test]

@@ -156,7 +156,8 @@ fn lay_out(grants: &BTreeMap<PathBuf, PathGrant>, is_file: impl Fn(&Path) -> boo
             }
             None => {}
         }
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+        else {
             continue; // A file has both, and its path is UTF-8.
         };
         let files = layout.files.entry(folder.to_owned()).or_default();
@@ -167,14 +168,20 @@ fn lay_out(grants: &BTreeMap<PathBuf, PathGrant>, is_file: impl Fn(&Path) -> boo
 
 /// Preopens, under the folder's name, an empty folder that no longer exists.
 fn preopen_nothing(wasi: &mut WasiCtxBuilder, folder: &Path) -> Result<()> {
-    let empty = std::env::temp_dir().join(format!("setu-empty-{}-{:016x}", std::process::id(), fastrand::u64(..)));
+    let empty = std::env::temp_dir().join(format!(
+        "setu-empty-{}-{:016x}",
+        std::process::id(),
+        fastrand::u64(..)
+    ));
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder
         .create(&empty)
         .map_err(|error| cannot_open(&empty, &error.to_string()))?;
-    let opened = wasi.preopened_dir(&empty, folder.to_string_lossy(), FsPerms::ReadOnly).map(drop);
+    let opened = wasi
+        .preopened_dir(&empty, folder.to_string_lossy(), FsPerms::ReadOnly)
+        .map(drop);
     let removed = fs::remove_dir(&empty);
     opened.map_err(|error| cannot_open(&empty, &error.to_string()))?;
     removed.map_err(|error| cannot_open(&empty, &error.to_string()))
@@ -188,7 +195,11 @@ fn cannot_open(path: &Path, reason: &str) -> Error {
 }
 
 fn perms(writable: bool) -> FsPerms {
-    if writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly }
+    if writable {
+        FsPerms::ReadWrite
+    } else {
+        FsPerms::ReadOnly
+    }
 }
 
 impl GrantedFile {
@@ -296,8 +307,15 @@ fn get_directories(state: &mut State) -> wasmtime::Result<Vec<(Resource<Descript
 
 /// The granted file that a name in a folder stands for.
 fn granted(state: &State, folder: &Resource<Descriptor>, path: &str) -> Result<Option<GrantedFile>, FsError> {
-    let Descriptor::Dir(dir) = state.table.get(folder)? else { return Ok(None) };
-    let is_this = |folder: &&FileFolder| folder.identity.as_ref().is_some_and(|id| Arc::ptr_eq(id, &dir.dir));
+    let Descriptor::Dir(dir) = state.table.get(folder)? else {
+        return Ok(None);
+    };
+    let is_this = |folder: &&FileFolder| {
+        folder
+            .identity
+            .as_ref()
+            .is_some_and(|id| Arc::ptr_eq(id, &dir.dir))
+    };
     let folder = state.files.preopens.iter().flatten().find(is_this);
     let name = path.trim_start_matches("./");
     Ok(folder.and_then(|folder| folder.files.get(name).cloned()))
@@ -342,7 +360,8 @@ async fn metadata_hash_at(
         return HostDescriptor::metadata_hash_at(&mut state.filesystem(), folder, follow, path).await;
     };
     let handle = state.table.push(file.handle(OpenMode::READ)?)?;
-    let hash = HostDescriptor::metadata_hash(&mut state.filesystem(), Resource::new_borrow(handle.rep())).await;
+    let hash =
+        HostDescriptor::metadata_hash(&mut state.filesystem(), Resource::new_borrow(handle.rep())).await;
     state.table.delete(handle)?;
     hash
 }
@@ -378,7 +397,10 @@ mod tests {
     fn a_file_is_laid_out_alone_unless_a_folder_covers_it() {
         for (paths, expected) in [
             (&[("/d/a.csv", false)][..], &["/d:a.csv r"][..]),
-            (&[("/d/a.csv", false), ("/d/b.csv", true)], &["/d:a.csv r", "/d:b.csv rw"]),
+            (
+                &[("/d/a.csv", false), ("/d/b.csv", true)],
+                &["/d:a.csv r", "/d:b.csv rw"],
+            ),
             (&[("/d", false), ("/d/a.csv", false)], &["/d r"]),
             (&[("/d", true), ("/d/s/a.csv", true)], &["/d rw"]),
             (&[("/d", false), ("/d/out", true)], &["/d r", "/d/out rw"]),
@@ -404,7 +426,10 @@ mod tests {
         };
         let error = prepare(&missing, &grant(false)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.message().contains("config.path") && error.message().contains("a/b"), "{error}");
+        assert!(
+            error.message().contains("config.path") && error.message().contains("a/b"),
+            "{error}"
+        );
         assert_eq!(prepare(&missing, &grant(true)).unwrap(), Kind::Folder);
         assert!(missing.is_dir());
     }

@@ -50,7 +50,9 @@ pub(super) fn resolve(role: Role, schema: &Value, spec: &ConnectorSpec) -> Resul
         effective: Vec::new(),
     };
     for marked in marks::find(schema, &spec.config, Alternatives::Satisfied) {
-        let Some(text) = marked.value.as_str() else { continue };
+        let Some(text) = marked.value.as_str() else {
+            continue;
+        };
         let origin = format!("config{}", property_path(&marked.pointer));
         match marked.mark {
             Mark::Secret => {}
@@ -193,14 +195,23 @@ mod tests {
         for (config, expected) in [
             (json!({}), vec![]),
             (json!({"note": "/etc/passwd", "unknown": "h:1"}), vec![]),
-            (json!({"url": "postgres://u:p@db/x"}), vec!["network db:5432 (config.url)"]),
-            (json!({"in": "data.csv"}), vec!["read /pipelines/orders/data.csv (config.in)"]),
+            (
+                json!({"url": "postgres://u:p@db/x"}),
+                vec!["network db:5432 (config.url)"],
+            ),
+            (
+                json!({"in": "data.csv"}),
+                vec!["read /pipelines/orders/data.csv (config.in)"],
+            ),
             (json!({"in": "../x/./y"}), vec!["read /pipelines/x/y (config.in)"]),
             (json!({"in": "/../../etc"}), vec!["read /etc (config.in)"]),
             (json!({"out": "/tmp/out/"}), vec!["write /tmp/out (config.out)"]),
             (
                 json!({"files": ["a", "/b"]}),
-                vec!["read /pipelines/orders/a (config.files[0])", "read /b (config.files[1])"],
+                vec![
+                    "read /pipelines/orders/a (config.files[0])",
+                    "read /b (config.files[1])",
+                ],
             ),
         ] {
             assert_eq!(shown(&spec(config.clone())), expected, "{config}");
@@ -243,6 +254,9 @@ mod tests {
     fn a_mistake_names_the_property_and_not_the_value() {
         let error = resolve(Role::Source, &schema(), &spec(json!({"url": "h:geheim"}))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.message().contains("`config.url`") && !error.message().contains("geheim"), "{error}");
+        assert!(
+            error.message().contains("`config.url`") && !error.message().contains("geheim"),
+            "{error}"
+        );
     }
 }

@@ -23,7 +23,10 @@ pub(super) fn check_bytes(origin: &str, bytes: &[u8]) -> Result<()> {
             }
             let mib = bytes.len() >> 20;
             let limit = MAX_COMPONENT_BYTES >> 20;
-            return Err(refused(origin, &format!("has {mib} MiB, and the most that is compiled is {limit} MiB")));
+            return Err(refused(
+                origin,
+                &format!("has {mib} MiB, and the most that is compiled is {limit} MiB"),
+            ));
         }
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => "is a core WebAssembly module, not a component",
         [0, b'a', b's', b'm', ..] => "is WebAssembly of another version",
@@ -69,7 +72,9 @@ fn check_import(name: &str, is_interface: bool) -> Result<(), String> {
         }
         Some((package, _)) => {
             let wasi = ["cli", "clocks", "filesystem", "io", "random", "sockets"];
-            let known = package.strip_prefix("wasi:").is_some_and(|package| wasi.contains(&package));
+            let known = package
+                .strip_prefix("wasi:")
+                .is_some_and(|package| wasi.contains(&package));
             known && version.starts_with("0.2.")
         }
         None => false,
@@ -131,20 +136,37 @@ mod tests {
             let error = check_bytes("./x.wasm", bytes).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.message().contains(expected), "{error}");
-            assert!(error.message().contains("./x.wasm") && error.message().contains("wasm32-wasip2"), "{error}");
+            assert!(
+                error.message().contains("./x.wasm") && error.message().contains("wasm32-wasip2"),
+                "{error}"
+            );
         }
         assert!(check_bytes("x", b"\0asm\x0d\0\x01\0").is_ok());
     }
 
     #[test]
     fn only_what_the_host_offers_can_be_imported() {
-        for name in ["setu:connector/net@0.1.0", "wasi:io/streams@0.2.3", "wasi:cli/environment@0.2.0"] {
+        for name in [
+            "setu:connector/net@0.1.0",
+            "wasi:io/streams@0.2.3",
+            "wasi:cli/environment@0.2.0",
+        ] {
             assert_eq!(check_import(name, true), Ok(()), "{name}");
         }
-        for name in ["wasi:http/types@0.2.0", "wasi:io/streams@0.3.0", "other:thing/x@1.0.0", "run", "setu:connector/x@0.1.0"] {
+        for name in [
+            "wasi:http/types@0.2.0",
+            "wasi:io/streams@0.3.0",
+            "other:thing/x@1.0.0",
+            "run",
+            "setu:connector/x@0.1.0",
+        ] {
             assert!(check_import(name, true).unwrap_err().contains(name), "{name}");
         }
-        assert!(check_import("setu:connector/net@0.2.0", true).unwrap_err().contains("version 0.2.0"));
+        assert!(
+            check_import("setu:connector/net@0.2.0", true)
+                .unwrap_err()
+                .contains("version 0.2.0")
+        );
     }
 
     #[test]
@@ -159,6 +181,10 @@ mod tests {
         );
         assert!(check_exports(&[connector]).unwrap_err().contains("no connector"));
         assert!(check_exports(&[source]).unwrap_err().contains("no connector"));
-        assert!(check_exports(&["setu:connector/source@0.2.0"]).unwrap_err().contains("version 0.2.0"));
+        assert!(
+            check_exports(&["setu:connector/source@0.2.0"])
+                .unwrap_err()
+                .contains("version 0.2.0")
+        );
     }
 }

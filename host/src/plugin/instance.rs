@@ -7,8 +7,8 @@
 
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-use wasmtime::component::{InstancePre, ResourceAny};
 use wasmtime::Store;
+use wasmtime::component::{InstancePre, ResourceAny};
 use wasmtime_wasi::WasiCtxBuilder;
 
 use super::bindings::setu::connector::types;
@@ -66,7 +66,11 @@ impl Instance {
             .enable_all()
             .build()
             .map_err(|error| {
-                Error::new(ErrorKind::Internal, format!("no runtime for a connector: {error}")).at(&place)
+                Error::new(
+                    ErrorKind::Internal,
+                    format!("no runtime for a connector: {error}"),
+                )
+                .at(&place)
             })?;
         let stderr = Capture::default();
         let network = Network::new(purpose.role, purpose.grants.network.clone());
@@ -170,7 +174,10 @@ impl Instance {
 
     /// Ends the instance because an answer breaks a rule of the contract.
     pub(super) fn broken(&mut self, name: &str, rule: Broken) -> Error {
-        let message = format!("the connector broke the contract: {}", super::text::printable(&rule, 4096));
+        let message = format!(
+            "the connector broke the contract: {}",
+            super::text::printable(&rule, 4096)
+        );
         self.end(name, Error::new(ErrorKind::BrokenContract, message))
     }
 
@@ -201,9 +208,12 @@ impl Instance {
         if untold.is_empty() {
             return error;
         }
-        Error::new(error.kind(), format!("{} ({})", error.message(), untold.join("; ")))
-            .with_code(error.code().map(str::to_owned))
-            .with_retryable(error.is_retryable())
+        Error::new(
+            error.kind(),
+            format!("{} ({})", error.message(), untold.join("; ")),
+        )
+        .with_code(error.code().map(str::to_owned))
+        .with_retryable(error.is_retryable())
     }
 
     fn place_of(&self, name: &str) -> String {

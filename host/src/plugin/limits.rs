@@ -48,8 +48,9 @@ impl Limits {
     /// The defaults, with what a pipeline file changes.
     pub(super) fn new(spec: &LimitSpec) -> Self {
         let default = Limits::default();
-        let mib =
-            |value: Option<u64>, default| value.map_or(default, |v| (v as usize).saturating_mul(MIB).max(MIB));
+        let mib = |value: Option<u64>, default| {
+            value.map_or(default, |v| (v as usize).saturating_mul(MIB).max(MIB))
+        };
         let call = spec.call_timeout_seconds.map(|s| Duration::from_secs(s.max(1)));
         Limits {
             memory: mib(spec.memory_mib, default.memory),
@@ -100,9 +101,7 @@ impl Limiter {
 
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let total = self
-            .memory
-            .saturating_add(desired.saturating_sub(current));
+        let total = self.memory.saturating_add(desired.saturating_sub(current));
         if total > self.memory_limit {
             return Err(Exceeded::Memory(total).into());
         }

@@ -54,7 +54,10 @@ impl GuestLog {
             if line.len() >= MAX_LINE_BYTES {
                 break;
             }
-            let (name, value) = (printable(name, 256), printable(value, MAX_LINE_BYTES - line.len()));
+            let (name, value) = (
+                printable(name, 256),
+                printable(value, MAX_LINE_BYTES - line.len()),
+            );
             line.push_str(&format!(" {name}={value}"));
         }
         if !self.budget.admit(line.len()) {

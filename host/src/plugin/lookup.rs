@@ -86,7 +86,8 @@ impl wasi::HostResolveAddressStream for CheckedView<'_> {
         let rep = stream.rep();
         loop {
             let stream = Resource::new_borrow(rep);
-            let Some(address) = wasi::HostResolveAddressStream::resolve_next_address(&mut self.inner, stream)?
+            let Some(address) =
+                wasi::HostResolveAddressStream::resolve_next_address(&mut self.inner, stream)?
             else {
                 return Ok(None);
             };

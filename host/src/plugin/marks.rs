@@ -81,8 +81,14 @@ impl<'s, 'v> Walk<'s, 'v> {
             }
         }
         for key in ["allOf", "anyOf", "oneOf"] {
-            let Some(branches) = object.get(key).and_then(Value::as_array) else { continue };
-            let chosen = if key == "allOf" { branches.iter().collect() } else { self.choose(branches, value) };
+            let Some(branches) = object.get(key).and_then(Value::as_array) else {
+                continue;
+            };
+            let chosen = if key == "allOf" {
+                branches.iter().collect()
+            } else {
+                self.choose(branches, value)
+            };
             for schema in chosen {
                 self.visit(schema, value, pointer);
             }
@@ -94,11 +100,18 @@ impl<'s, 'v> Walk<'s, 'v> {
         }
     }
 
-    fn visit_members(&mut self, schema: &'s Map<String, Value>, members: &'v Map<String, Value>, pointer: &str) {
+    fn visit_members(
+        &mut self,
+        schema: &'s Map<String, Value>,
+        members: &'v Map<String, Value>,
+        pointer: &str,
+    ) {
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, value) in members {
             let declared = properties.and_then(|properties| properties.get(name));
-            let Some(schema) = declared.or_else(|| schema.get("additionalProperties")) else { continue };
+            let Some(schema) = declared.or_else(|| schema.get("additionalProperties")) else {
+                continue;
+            };
             let name = name.replace('~', "~0").replace('/', "~1");
             self.visit(schema, value, &format!("{pointer}/{name}"));
         }
@@ -108,7 +121,9 @@ impl<'s, 'v> Walk<'s, 'v> {
         let prefix = schema.get("prefixItems").and_then(Value::as_array);
         for (index, value) in items.iter().enumerate() {
             let declared = prefix.and_then(|prefix| prefix.get(index));
-            let Some(schema) = declared.or_else(|| schema.get("items")) else { continue };
+            let Some(schema) = declared.or_else(|| schema.get("items")) else {
+                continue;
+            };
             self.visit(schema, value, &format!("{pointer}/{index}"));
         }
     }
@@ -201,8 +216,18 @@ mod tests {
                        "$defs": {"U": {"x-setu-grant": "network", "x-setu-default-port": 7}}}),
                 json!({"l": ["a", "b"]}),
                 vec![
-                    ("/l/0", Mark::Network { default_port: Some(7) }),
-                    ("/l/1", Mark::Network { default_port: Some(7) }),
+                    (
+                        "/l/0",
+                        Mark::Network {
+                            default_port: Some(7),
+                        },
+                    ),
+                    (
+                        "/l/1",
+                        Mark::Network {
+                            default_port: Some(7),
+                        },
+                    ),
                 ],
             ),
             (

@@ -132,7 +132,10 @@ impl Plugins {
     pub fn new(options: Options) -> Result<Plugins> {
         let made = engine::engine().and_then(|engine| Ok((engine::linker(&engine)?, engine)));
         let (linker, engine) = made.map_err(|error| {
-            Error::new(ErrorKind::Internal, format!("the WebAssembly engine cannot be set up: {error:#}"))
+            Error::new(
+                ErrorKind::Internal,
+                format!("the WebAssembly engine cannot be set up: {error:#}"),
+            )
         })?;
         Ok(Plugins {
             engine,
@@ -145,13 +148,18 @@ impl Plugins {
     /// `origin` names it in messages: `bundled csv`, a path.
     pub fn load(&self, origin: &str, bytes: &[u8]) -> Result<Arc<Plugin>> {
         inspect::check_bytes(origin, bytes)?;
-        let refused =
-            |error: wasmtime::Error| inspect::refused(origin, &format!("cannot be used: {}", text::printable(&format!("{error:#}"), 2048)));
+        let refused = |error: wasmtime::Error| {
+            inspect::refused(
+                origin,
+                &format!("cannot be used: {}", text::printable(&format!("{error:#}"), 2048)),
+            )
+        };
         let component = self.cache.component(&self.engine, bytes).map_err(refused)?;
         let halves = inspect::check_names(origin, &self.engine, &component)?;
         let component = self.linker.instantiate_pre(&component).map_err(refused)?;
 
-        let described = describe_guest(origin, &component).map_err(|error| error.at(format!("connector {origin}")))?;
+        let described =
+            describe_guest(origin, &component).map_err(|error| error.at(format!("connector {origin}")))?;
         let checked = describe::check(described, halves)
             .map_err(|rule| inspect::refused(origin, &format!("broke the contract in `describe`: {rule}")))?;
         let source = checked.source.map(|config| {
@@ -251,7 +259,9 @@ impl Plugin {
         let (mut instance, guest, config) = self.start(role, spec, context)?;
         let loaded = half.exports.load(instance.store(), &guest);
         let guest = loaded.map_err(|error| self.unusable(&error))?;
-        Ok(Box::new(destination::PluginDestination::open(instance, guest, &config)?))
+        Ok(Box::new(destination::PluginDestination::open(
+            instance, guest, &config,
+        )?))
     }
 
     /// An instance under the pipeline's grants and limits, and the configuration for its `open`.

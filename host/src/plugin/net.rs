@@ -120,7 +120,10 @@ impl NetConnection {
                 Ok(())
             }
             Ok(Err(cause)) => Err(failed(ErrorKind::Unreachable, tls::explain(&cause, &options))),
-            Err(_) => Err(failed(ErrorKind::Unreachable, "no answer within 30 seconds".to_owned())),
+            Err(_) => Err(failed(
+                ErrorKind::Unreachable,
+                "no answer within 30 seconds".to_owned(),
+            )),
         }
     }
 
@@ -172,7 +175,10 @@ impl NetConnection {
     fn broken(&self) -> Error {
         error(
             ErrorKind::Unreachable,
-            format!("the connection to {} is closed after an earlier error", self.endpoint),
+            format!(
+                "the connection to {} is closed after an earlier error",
+                self.endpoint
+            ),
         )
     }
 }
@@ -180,7 +186,10 @@ impl NetConnection {
 async fn connect(network: &Network, endpoint: &Endpoint) -> Result<TcpStream, Error> {
     let unreachable = |reason: String| Error {
         retryable: true,
-        ..error(ErrorKind::Unreachable, format!("cannot reach {endpoint}: {reason}"))
+        ..error(
+            ErrorKind::Unreachable,
+            format!("cannot reach {endpoint}: {reason}"),
+        )
     };
     let mut reasons = Vec::new();
     for ip in addresses(network, endpoint).await? {
@@ -232,7 +241,10 @@ async fn addresses(network: &Network, endpoint: &Endpoint) -> Result<Vec<IpAddr>
                 special.join(", ")
             ),
         };
-        return Err(error(ErrorKind::Denied, format!("cannot reach {endpoint}: {reason}")));
+        return Err(error(
+            ErrorKind::Denied,
+            format!("cannot reach {endpoint}: {reason}"),
+        ));
     }
     network.keep(name, &admitted);
     Ok(admitted)

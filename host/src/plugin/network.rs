@@ -91,7 +91,8 @@ impl Network {
     /// Whether a socket may connect to the address.
     pub(super) fn may_connect(&self, address: SocketAddr) -> bool {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let allowed = self.grants(&Host::ip(address.ip()), address.port()) || self.lock().pinned.contains(&address);
+        let allowed =
+            self.grants(&Host::ip(address.ip()), address.port()) || self.lock().pinned.contains(&address);
         if !allowed {
             self.refuse(&address.to_string());
         }
@@ -150,9 +151,12 @@ fn is_special(ip: IpAddr) -> bool {
     ];
     const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254); // AWS
     match ip.to_canonical() {
-        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast() || ip.is_multicast() || METADATA_V4.contains(&ip.octets()),
+        IpAddr::V4(ip) => {
+            ip.is_link_local() || ip.is_broadcast() || ip.is_multicast() || METADATA_V4.contains(&ip.octets())
+        }
         IpAddr::V6(ip) => {
-            let special = ip.is_unicast_link_local() || ip.is_multicast() || ip.is_unspecified() || ip == METADATA_V6;
+            let special =
+                ip.is_unicast_link_local() || ip.is_multicast() || ip.is_unspecified() || ip == METADATA_V6;
             // NAT64 reaches IPv4 through an IPv6 address that ends in it.
             let nat64 = ip.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
             let [.., a, b, c, d] = ip.octets();

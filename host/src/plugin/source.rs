@@ -60,7 +60,10 @@ impl Source for PluginSource {
         let name = "source.connection.count";
         let count = self.instance.ask(name, async |store| {
             let request = request.get();
-            guest.connection().call_count(store, connection, request, limit).await
+            guest
+                .connection()
+                .call_count(store, connection, request, limit)
+                .await
         })?;
         match count {
             Some(count) if count > limit => {
@@ -78,9 +81,9 @@ impl Source for PluginSource {
             guest.connection().call_read(store, connection, param.get()).await
         })?;
         let name = "source.reader.schema";
-        let schema = self
-            .instance
-            .call(name, async |store| guest.reader().call_schema(store, reader).await)?;
+        let schema = self.instance.call(name, async |store| {
+            guest.reader().call_schema(store, reader).await
+        })?;
         let schema = convert::schema(schema)
             .and_then(|schema| asked_for(&schema, request).map(|()| schema))
             .map_err(|rule| self.instance.broken(name, rule))?;
@@ -98,7 +101,9 @@ impl Source for PluginSource {
 
 /// A reader that was asked for some columns must have exactly these.
 fn asked_for(schema: &Schema, request: &ReadRequest) -> Result<(), convert::Broken> {
-    let Some(columns) = &request.columns else { return Ok(()) };
+    let Some(columns) = &request.columns else {
+        return Ok(());
+    };
     match schema.fields.iter().map(|field| &field.name).eq(columns) {
         true => Ok(()),
         false => Err("the reader's columns are not those that were asked for, in their order".to_owned()),
@@ -107,7 +112,8 @@ fn asked_for(schema: &Schema, request: &ReadRequest) -> Result<(), convert::Brok
 
 impl Drop for PluginSource {
     fn drop(&mut self) {
-        self.instance.drop_resource("source.connection.drop", self.connection);
+        self.instance
+            .drop_resource("source.connection.drop", self.connection);
     }
 }
 
@@ -129,7 +135,10 @@ impl Reader for PluginReader<'_> {
 
     fn next(&mut self, limit: BatchLimit) -> Result<Option<Chunk>> {
         if self.ended {
-            return Err(Error::new(ErrorKind::Internal, "a reader was called after its end"));
+            return Err(Error::new(
+                ErrorKind::Internal,
+                "a reader was called after its end",
+            ));
         }
         let chunk = self.call_next(limit);
         self.ended = !matches!(chunk, Ok(Some(_)));
@@ -145,7 +154,10 @@ impl Reader for PluginReader<'_> {
         })?;
         match mark {
             Some(mark) if mark.len() > MAX_POSITION_BYTES => {
-                let rule = format!("a high-water mark of {} bytes; at most {MAX_POSITION_BYTES}", mark.len());
+                let rule = format!(
+                    "a high-water mark of {} bytes; at most {MAX_POSITION_BYTES}",
+                    mark.len()
+                );
                 Err(instance.broken(name, rule))
             }
             mark => Ok(mark),
@@ -181,13 +193,17 @@ fn check_position(position: Option<&[u8]>, resumable: bool) -> Result<(), conver
             "a position of {} bytes; at most {MAX_POSITION_BYTES}",
             position.len()
         )),
-        Some(_) if !resumable => Err("a position from a stream that does not say that it is resumable".to_owned()),
+        Some(_) if !resumable => {
+            Err("a position from a stream that does not say that it is resumable".to_owned())
+        }
         _ => Ok(()),
     }
 }
 
 impl Drop for PluginReader<'_> {
     fn drop(&mut self) {
-        self.source.instance.drop_resource("source.reader.drop", self.resource);
+        self.source
+            .instance
+            .drop_resource("source.reader.drop", self.resource);
     }
 }

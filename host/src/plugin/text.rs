@@ -51,7 +51,10 @@ mod tests {
 
     #[test]
     fn a_terminal_sees_no_escape_sequence() {
-        assert_eq!(printable("a\x1b[31m\tb\r\nc\0", 100), "a\u{fffd}[31m\tb\nc\u{fffd}");
+        assert_eq!(
+            printable("a\x1b[31m\tb\r\nc\0", 100),
+            "a\u{fffd}[31m\tb\nc\u{fffd}"
+        );
         assert_eq!(printable("häuser", 3), "hä…");
     }
 

@@ -15,8 +15,12 @@ use super::bindings::setu::connector::net::{TlsOptions, Verification};
 
 /// A connector for these options and the name to give the server; an error says which option is wrong.
 pub(super) fn client(options: &TlsOptions) -> Result<(TlsConnector, ServerName<'static>), String> {
-    let name = ServerName::try_from(options.server_name.clone())
-        .map_err(|_| format!("`{}` is not a server name", super::text::printable(&options.server_name, 256)))?;
+    let name = ServerName::try_from(options.server_name.clone()).map_err(|_| {
+        format!(
+            "`{}` is not a server name",
+            super::text::printable(&options.server_name, 256)
+        )
+    })?;
     let provider = Arc::new(ring::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match options.verification {
         Verification::None => Arc::new(Lenient {
@@ -42,7 +46,9 @@ pub(super) fn client(options: &TlsOptions) -> Result<(TlsConnector, ServerName<'
 
 /// A failed handshake for a person.
 pub(super) fn explain(cause: &std::io::Error, options: &TlsOptions) -> String {
-    let error = cause.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let error = cause
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match error {
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
             let roots = match options.ca_pem {
@@ -141,6 +147,8 @@ impl ServerCertVerifier for Lenient {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use arrow_array::types::{
-    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
-    StringArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, PrimitiveArray, RecordBatch,
+    RecordBatchOptions, StringArray,
 };
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::SchemaRef;
@@ -32,7 +32,9 @@ pub(in super::super) fn lift(
         return Err("a batch of no rows; the end is said with none".to_owned());
     }
     if rows > max_rows {
-        return Err(format!("a batch of {rows} rows where at most {max_rows} were asked for"));
+        return Err(format!(
+            "a batch of {rows} rows where at most {max_rows} were asked for"
+        ));
     }
     if batch.columns.len() != schema.fields.len() {
         return Err(format!(
@@ -46,7 +48,9 @@ pub(in super::super) fn lift(
         .columns
         .into_iter()
         .zip(&schema.fields)
-        .map(|(column, field)| lift_column(column, field, rows).map_err(|rule| format!("column `{}`: {rule}", field.name)))
+        .map(|(column, field)| {
+            lift_column(column, field, rows).map_err(|rule| format!("column `{}`: {rule}", field.name))
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(arrow.clone(), columns, &options).map_err(|error| error.to_string())
@@ -67,7 +71,9 @@ fn lift_column(column: ColumnResult, field: &Field, rows: usize) -> Result<Array
         (DataType::Float64, ValuesResult::Float64(values)) => plain::<Float64Type>(values, nulls, rows),
         (DataType::Date, ValuesResult::Int32(values)) => plain::<Date32Type>(values, nulls, rows),
         (DataType::Time, ValuesResult::Int64(values)) => times(values, nulls, rows),
-        (DataType::Timestamp, ValuesResult::Int64(values)) => plain::<TimestampMicrosecondType>(values, nulls, rows),
+        (DataType::Timestamp, ValuesResult::Int64(values)) => {
+            plain::<TimestampMicrosecondType>(values, nulls, rows)
+        }
         (DataType::TimestampTz, ValuesResult::Int64(values)) => {
             exactly("values", values.len(), rows)?;
             let values = PrimitiveArray::<TimestampMicrosecondType>::new(values.into(), nulls);
@@ -78,7 +84,9 @@ fn lift_column(column: ColumnResult, field: &Field, rows: usize) -> Result<Array
         }
         (DataType::Uuid, ValuesResult::Fixed16(bytes)) => uuids(bytes, nulls, rows),
         (DataType::Bytes, ValuesResult::Spans(spans)) => bytes(spans, nulls, rows),
-        (DataType::Text | DataType::Json, ValuesResult::Spans(spans)) => Ok(Arc::new(strings(spans, nulls, rows)?)),
+        (DataType::Text | DataType::Json, ValuesResult::Spans(spans)) => {
+            Ok(Arc::new(strings(spans, nulls, rows)?))
+        }
         (DataType::Numeric, ValuesResult::Spans(spans)) => numerics(spans, nulls, rows),
         (data_type, values) => Err(format!(
             "its type is {data_type}, but its values are `{}`",
@@ -118,13 +126,19 @@ fn nulls(validity: Option<Vec<u8>>, rows: usize) -> Result<Option<NullBuffer>, S
 fn bit_buffer(what: &str, bits: Vec<u8>, rows: usize) -> Result<BooleanBuffer, String> {
     let needed = rows.div_ceil(8);
     if bits.len() < needed {
-        return Err(format!("{} bytes of {what} bits where {rows} rows need {needed}", bits.len()));
+        return Err(format!(
+            "{} bytes of {what} bits where {rows} rows need {needed}",
+            bits.len()
+        ));
     }
     Ok(BooleanBuffer::new(Buffer::from_vec(bits), 0, rows))
 }
 
 fn booleans(bits: Vec<u8>, nulls: Option<NullBuffer>, rows: usize) -> Result<ArrayRef, String> {
-    Ok(Arc::new(BooleanArray::new(bit_buffer("value", bits, rows)?, nulls)))
+    Ok(Arc::new(BooleanArray::new(
+        bit_buffer("value", bits, rows)?,
+        nulls,
+    )))
 }
 
 fn plain<T: ArrowPrimitiveType>(
@@ -140,7 +154,11 @@ where
 }
 
 /// The first row whose value breaks a rule; what lies under a null may be anything.
-fn first_bad<T: Copy>(values: &[T], nulls: Option<&NullBuffer>, is_good: impl Fn(T) -> bool) -> Option<usize> {
+fn first_bad<T: Copy>(
+    values: &[T],
+    nulls: Option<&NullBuffer>,
+    is_good: impl Fn(T) -> bool,
+) -> Option<usize> {
     // Without a branch in it the compiler checks many values at once; rows are looked at only when one is bad.
     if values.iter().fold(true, |good, value| good & is_good(*value)) {
         return None;
@@ -157,7 +175,10 @@ fn times(values: Vec<i64>, nulls: Option<NullBuffer>, rows: usize) -> Result<Arr
             values[row]
         ));
     }
-    Ok(Arc::new(PrimitiveArray::<Time64MicrosecondType>::new(values.into(), nulls)))
+    Ok(Arc::new(PrimitiveArray::<Time64MicrosecondType>::new(
+        values.into(),
+        nulls,
+    )))
 }
 
 fn decimals(
@@ -175,8 +196,12 @@ fn decimals(
     }
     let values = ScalarBuffer::<i128>::new(buffer, 0, rows);
     let bound = 10_u128.pow(precision.into());
-    if let Some(row) = first_bad(&values, nulls.as_ref(), |value: i128| value.unsigned_abs() < bound) {
-        return Err(format!("row {row} holds a number of more than {precision} digits"));
+    if let Some(row) = first_bad(&values, nulls.as_ref(), |value: i128| {
+        value.unsigned_abs() < bound
+    }) {
+        return Err(format!(
+            "row {row} holds a number of more than {precision} digits"
+        ));
     }
     PrimitiveArray::<Decimal128Type>::new(values, nulls)
         .with_precision_and_scale(precision, scale as i8)
@@ -195,17 +220,27 @@ fn uuids(bytes: Vec<u8>, nulls: Option<NullBuffer>, rows: usize) -> Result<Array
 fn offsets(spans: &SpansResult, rows: usize) -> Result<(), String> {
     let offsets = &spans.offsets;
     exactly("offsets", offsets.len(), rows + 1)?;
-    let ascending = offsets.windows(2).fold(true, |good, pair| good & (pair[0] <= pair[1]));
+    let ascending = offsets
+        .windows(2)
+        .fold(true, |good, pair| good & (pair[0] <= pair[1]));
     if !ascending {
-        let row = offsets.windows(2).position(|pair| pair[0] > pair[1]).unwrap_or_default();
+        let row = offsets
+            .windows(2)
+            .position(|pair| pair[0] > pair[1])
+            .unwrap_or_default();
         return Err(format!("the offsets decrease after row {row}"));
     }
-    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return Ok(()) };
+    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
+        return Ok(());
+    };
     if first < 0 {
         return Err(format!("the first offset is {first}"));
     }
     if last as usize > spans.data.len() {
-        return Err(format!("the last offset is {last}, but there are {} bytes", spans.data.len()));
+        return Err(format!(
+            "the last offset is {last}, but there are {} bytes",
+            spans.data.len()
+        ));
     }
     Ok(())
 }
@@ -246,6 +281,7 @@ fn is_numeric(text: &[u8]) -> bool {
     let is_digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
     let whole = parts.next().unwrap_or_default();
     let fraction = parts.next();
-    let canonical = is_digits(whole) && (whole.len() == 1 || whole[0] != b'0') && fraction.is_none_or(is_digits);
+    let canonical =
+        is_digits(whole) && (whole.len() == 1 || whole[0] != b'0') && fraction.is_none_or(is_digits);
     canonical || matches!(text, b"NaN" | b"Infinity" | b"-Infinity")
 }

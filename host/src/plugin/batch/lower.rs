@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::{BooleanBuffer, OffsetBuffer};
@@ -39,13 +39,19 @@ enum LoweredValues<'a> {
 impl<'a> Lowered<'a> {
     /// Of at most `u32::MAX` rows; an error says which column has a type that no schema of ours has.
     pub(in super::super) fn new(batch: &'a RecordBatch) -> Result<Self, String> {
-        let rows = u32::try_from(batch.num_rows()).map_err(|_| "a batch of more than 2^32 rows".to_owned())?;
+        let rows =
+            u32::try_from(batch.num_rows()).map_err(|_| "a batch of more than 2^32 rows".to_owned())?;
         let schema = batch.schema_ref();
         let columns = batch.columns().iter().zip(schema.fields());
         let columns = columns
             .map(|(column, field)| {
-                lower_column(column.as_ref())
-                    .ok_or_else(|| format!("column `{}` has the Arrow type {}", field.name(), column.data_type()))
+                lower_column(column.as_ref()).ok_or_else(|| {
+                    format!(
+                        "column `{}` has the Arrow type {}",
+                        field.name(),
+                        column.data_type()
+                    )
+                })
             })
             .collect::<Result<_, _>>()?;
         Ok(Lowered { rows, columns })
@@ -156,7 +162,11 @@ pub(in super::super) fn pieces(batch: &RecordBatch) -> impl Iterator<Item = Reco
         let (mut low, mut high) = (start + 1, most);
         while low < high {
             let middle = low + (high - low).div_ceil(2);
-            if fits(middle) { low = middle } else { high = middle - 1 }
+            if fits(middle) {
+                low = middle
+            } else {
+                high = middle - 1
+            }
         }
         let piece = batch.slice(start, low - start);
         start = low;
@@ -167,7 +177,8 @@ pub(in super::super) fn pieces(batch: &RecordBatch) -> impl Iterator<Item = Reco
 /// How many bytes of values some rows have.
 fn bytes(batch: &RecordBatch, rows: Range<usize>) -> usize {
     let column = |array: &dyn Array| {
-        let between = |offsets: &OffsetBuffer<i32>| (offsets[rows.end] - offsets[rows.start]) as usize + 4 * rows.len();
+        let between =
+            |offsets: &OffsetBuffer<i32>| (offsets[rows.end] - offsets[rows.start]) as usize + 4 * rows.len();
         match array.data_type() {
             DataType::Utf8 => between(array.as_string::<i32>().offsets()),
             DataType::Binary => between(array.as_binary::<i32>().offsets()),

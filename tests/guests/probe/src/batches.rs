@@ -23,7 +23,11 @@ pub fn schema(behaviour: &str) -> Schema {
     match behaviour {
         "two fields of one name" => fields.push(field("id", DataType::Int32, true)),
         "a name of a megabyte" => fields.push(field(&"x".repeat(1 << 20), DataType::Int32, true)),
-        "20,000 columns" => fields = (0..20_000).map(|i| field(&i.to_string(), DataType::Int32, true)).collect(),
+        "20,000 columns" => {
+            fields = (0..20_000)
+                .map(|i| field(&i.to_string(), DataType::Int32, true))
+                .collect()
+        }
         "a decimal of 40 digits" => {
             let decimal = DecimalType {
                 precision: 40,
@@ -33,7 +37,11 @@ pub fn schema(behaviour: &str) -> Schema {
         }
         _ => {}
     }
-    let key = if behaviour == "a key that is no field" { "nothing" } else { "id" };
+    let key = if behaviour == "a key that is no field" {
+        "nothing"
+    } else {
+        "id"
+    };
     Schema {
         fields,
         primary_key: vec![key.to_owned()],
@@ -85,7 +93,9 @@ fn honest(first: u64, rows: u32) -> Vec<Column> {
             validity: Some(validity),
             values: Values::Spans(spans(ids().map(|id| format!("näme {id}")))),
         },
-        column(Values::Int128(ids().flat_map(|id| [id as u64 % 1000, 0]).collect())),
+        column(Values::Int128(
+            ids().flat_map(|id| [id as u64 % 1000, 0]).collect(),
+        )),
         column(Values::Int64(ids().map(|id| id % 86_400_000_001).collect())),
         column(Values::Bits(vec![0xaa; rows.div_ceil(8) as usize])),
         column(Values::Spans(spans(ids().map(|id| format!("-{id}.50"))))),
@@ -125,8 +135,12 @@ fn spin() -> ! {
 
 fn break_batch(behaviour: &str, batch: &mut Batch) {
     let rows = batch.rows;
-    let [id, name, price, at, flag, amount] = batch.columns.as_mut_slice() else { return };
-    let Values::Spans(name_spans) = &mut name.values else { return };
+    let [id, name, price, at, flag, amount] = batch.columns.as_mut_slice() else {
+        return;
+    };
+    let Values::Spans(name_spans) = &mut name.values else {
+        return;
+    };
     match behaviour {
         "no rows" => batch.rows = 0,
         "too many rows" => batch.rows = u32::MAX,
@@ -160,14 +174,23 @@ pub fn verify(batch: &Batch, first: u64) -> Result<(), String> {
     for (index, (found, expected)) in batch.columns.iter().zip(&expected).enumerate() {
         let (found, expected) = (format!("{:?}", found.values), format!("{:?}", expected.values));
         if index != 4 && found != expected {
-            return Err(format!("column {index} from row {first}: {found:.200} instead of {expected:.200}"));
+            return Err(format!(
+                "column {index} from row {first}: {found:.200} instead of {expected:.200}"
+            ));
         }
     }
-    let bit = |bits: &Option<Vec<u8>>, row: usize| bits.as_ref().is_none_or(|bits| bits[row / 8] >> (row % 8) & 1 == 1);
+    let bit = |bits: &Option<Vec<u8>>, row: usize| {
+        bits.as_ref()
+            .is_none_or(|bits| bits[row / 8] >> (row % 8) & 1 == 1)
+    };
     for row in 0..batch.rows as usize {
         let present = (first + row as u64) % 3 != 0;
         if bit(&batch.columns[1].validity, row) != present {
-            return Err(format!("the name of row {} is {}present", first + row as u64, if present { "not " } else { "" }));
+            return Err(format!(
+                "the name of row {} is {}present",
+                first + row as u64,
+                if present { "not " } else { "" }
+            ));
         }
     }
     Ok(())

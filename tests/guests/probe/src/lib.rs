@@ -222,7 +222,10 @@ impl destination::GuestWriter for Writer {
 
     fn finish(&self) -> Result<destination::Summary, Error> {
         if self.behaviour == "tell sizes" {
-            return Err(error(ErrorKind::Unsupported, &format!("{:?}", self.sizes.borrow())));
+            return Err(error(
+                ErrorKind::Unsupported,
+                &format!("{:?}", self.sizes.borrow()),
+            ));
         }
         Ok(destination::Summary {
             rows_written: self.rows.get(),

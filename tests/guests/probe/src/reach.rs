@@ -74,7 +74,12 @@ fn list(path: &str) -> std::io::Result<Vec<String>> {
 /// Each path by every way in; only what worked is told.
 fn tries(config: &Config) -> String {
     let mut worked = Vec::new();
-    for path in config.0["tries"].as_array().into_iter().flatten().filter_map(|v| v.as_str()) {
+    for path in config.0["tries"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|v| v.as_str())
+    {
         let mut attempt = |what: &str, ok: bool| {
             if ok {
                 worked.push(format!("{what} {path}"));
