@@ -1,0 +1,261 @@
+//! A load under way: one transaction a commit, with its rows copied in and its mark beside them.
+
+use setu_sdk::{Batch, Error, Result, Schema, Summary, WriteMode, Writer};
+
+use super::plan::Plan;
+use super::progress::Progress;
+use super::shadow;
+use crate::client::Client;
+use crate::copy_in::CopyIn;
+use crate::encode::{self, Encoder};
+use crate::sql::{Table, ident, idents};
+
+/// Where rows wait for a cast or a merge. It lives as long as the transaction.
+const STAGE: &str = "pg_temp.\"_setu_stage\"";
+
+/// Writes one load.
+pub struct PostgresWriter {
+    client: Client,
+    progress: Progress,
+    load_id: String,
+    mode: WriteMode,
+    schema: Schema,
+    /// What rows go into: the target, or the shadow of an overwrite.
+    into: Table,
+    plan: Plan,
+    encoders: Vec<Encoder>,
+    names: Vec<String>,
+    /// The COPY of the transaction under way, and its rows so far.
+    open: Option<(CopyIn, u64)>,
+}
+
+impl std::fmt::Debug for PostgresWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresWriter")
+            .field("into", &self.into)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresWriter {
+    pub(super) fn new(
+        client: Client,
+        progress: Progress,
+        load: setu_sdk::LoadRequest,
+        into: Table,
+        plan: Plan,
+    ) -> PostgresWriter {
+        PostgresWriter {
+            client,
+            progress,
+            load_id: load.load_id,
+            mode: load.mode,
+            schema: load.target.schema,
+            into,
+            encoders: plan.columns.iter().map(|column| column.encoder).collect(),
+            names: plan.columns.iter().map(|column| column.name.clone()).collect(),
+            plan,
+            open: None,
+        }
+    }
+
+    /// Whether rows pass through a staging table.
+    fn is_staged(&self) -> bool {
+        self.mode == WriteMode::Upsert || !self.plan.is_direct()
+    }
+
+    /// Begins the transaction and the COPY of the next commit.
+    fn open(&mut self) -> Result<CopyIn> {
+        self.client.execute("BEGIN")?;
+        let sql = if self.is_staged() {
+            let columns = self.plan.columns.iter().enumerate();
+            let columns: Vec<String> = columns
+                .map(|(at, column)| format!("c{at} {}", column.stage_type))
+                .collect();
+            self.client.execute(&format!(
+                "CREATE TEMPORARY TABLE {STAGE} ({}) ON COMMIT DROP",
+                columns.join(", ")
+            ))?;
+            format!("COPY {STAGE} FROM STDIN (FORMAT binary)")
+        } else {
+            format!(
+                "COPY {}{} FROM STDIN (FORMAT binary)",
+                self.into.sql(),
+                self.column_list()
+            )
+        };
+        CopyIn::start(&mut self.client, &sql).map_err(|error| self.explain(error))
+    }
+
+    /// The target's columns in parentheses; nothing for a stream without columns.
+    fn column_list(&self) -> String {
+        if self.names.is_empty() {
+            return String::new();
+        }
+        format!(" ({})", idents(self.names.iter().map(String::as_str)))
+    }
+
+    /// The staged value of a column, cast to the target's type without its length, so that a value that is too long
+    /// fails on assignment and is not cut off.
+    fn staged_value(&self, at: usize) -> String {
+        match self
+            .plan
+            .columns
+            .get(at)
+            .and_then(|column| column.cast.as_deref())
+        {
+            Some(cast) => format!("s.c{at}::{cast}"),
+            None => format!("s.c{at}"),
+        }
+    }
+
+    /// From the staging table into the target.
+    fn merge_sql(&self) -> String {
+        let values: Vec<String> = (0..self.names.len()).map(|at| self.staged_value(at)).collect();
+        let (columns, values) = (self.column_list(), values.join(", "));
+        let insert = format!(
+            "INSERT INTO {}{columns} OVERRIDING SYSTEM VALUE SELECT",
+            self.into.sql()
+        );
+        if self.mode != WriteMode::Upsert {
+            return format!("{insert} {values} FROM {STAGE} s");
+        }
+        let key = &self.schema.primary_key;
+        let key_values: Vec<String> = key
+            .iter()
+            .filter_map(|name| self.schema.index_of(name))
+            .map(|at| self.staged_value(at))
+            .collect();
+        let key_values = key_values.join(", ");
+        let changes = self.names.iter().filter(|name| !key.contains(name));
+        let changes: Vec<String> = changes
+            .map(|name| format!("{0} = excluded.{0}", ident(name)))
+            .collect();
+        let action = if changes.is_empty() {
+            "NOTHING".to_owned()
+        } else {
+            format!("UPDATE SET {}", changes.join(", "))
+        };
+        // Rows lie in the staging table in the order of their arrival: of those with one key the last one counts.
+        format!(
+            "{insert} DISTINCT ON ({key_values}) {values} FROM {STAGE} s ORDER BY {key_values}, s.ctid DESC \
+             ON CONFLICT ({}) DO {action}",
+            idents(key.iter().map(String::as_str))
+        )
+    }
+
+    /// Names the table that an error of the server is about, and tells a shadow that is gone from other failures.
+    fn explain(&self, error: Error) -> Error {
+        let table = &self.progress.target;
+        if error.code() == Some("42P01") && self.mode == WriteMode::Overwrite {
+            return Error::conflict(format!(
+                "another load of {table} has begun and taken the place of this one"
+            ));
+        }
+        if error.code().is_some() {
+            error.context(table)
+        } else {
+            error
+        }
+    }
+
+    fn commit_rows(&mut self, mark: u64) -> Result<()> {
+        let rows = match self.open.take() {
+            Some((copy, rows)) => {
+                copy.finish(&mut self.client)?;
+                if self.is_staged() {
+                    let sql = self.merge_sql();
+                    self.refuse_null_keys()?;
+                    self.client.execute(&sql)?;
+                }
+                rows
+            }
+            None => {
+                self.client.execute("BEGIN")?;
+                0
+            }
+        };
+        self.progress.advance(&mut self.client, mark, rows)?;
+        self.client.execute("COMMIT")
+    }
+
+    /// Two rows without a key are not the same row, but a merge would take them for it.
+    fn refuse_null_keys(&mut self) -> Result<()> {
+        if self.mode != WriteMode::Upsert {
+            return Ok(());
+        }
+        for name in &self.schema.primary_key {
+            let Some(at) = self
+                .schema
+                .index_of(name)
+                .filter(|&at| self.schema.fields[at].nullable)
+            else {
+                continue;
+            };
+            let sql = format!("SELECT 1 FROM {STAGE} s WHERE s.c{at} IS NULL LIMIT 1");
+            if !self.client.query(&sql, &[])?.is_empty() {
+                return Err(Error::data(format!(
+                    "column `{name}` belongs to the key and is null in a row"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        self.client.execute("BEGIN")?;
+        self.progress.finish(&mut self.client)?;
+        if self.mode == WriteMode::Overwrite {
+            shadow::publish(&mut self.client, &self.progress, &self.load_id, &self.schema)?;
+        }
+        self.client.execute("COMMIT")?;
+        self.progress.finished = true;
+        Ok(())
+    }
+}
+
+impl Writer for PostgresWriter {
+    fn committed(&self) -> u64 {
+        self.progress.mark
+    }
+
+    fn write(&mut self, batch: Batch) -> Result<()> {
+        if self.progress.finished {
+            return Err(Error::conflict(format!(
+                "load {} has finished; it takes no more rows",
+                self.load_id
+            )));
+        }
+        if batch.columns.len() != self.encoders.len() {
+            return Err(Error::internal(format!(
+                "a batch has {} columns and its schema {}",
+                batch.columns.len(),
+                self.encoders.len()
+            )));
+        }
+        let (mut copy, rows) = match self.open.take() {
+            Some(open) => open,
+            None => (self.open()?, 0),
+        };
+        encode::write_batch(&batch, &self.encoders, &self.names, &mut copy, &mut self.client)
+            .map_err(|error| self.explain(error))?;
+        self.open = Some((copy, rows + u64::from(batch.rows)));
+        Ok(())
+    }
+
+    fn commit(&mut self, mark: u64) -> Result<()> {
+        self.commit_rows(mark).map_err(|error| self.explain(error))
+    }
+
+    fn finish(&mut self) -> Result<Summary> {
+        if self.open.is_some() {
+            return Err(Error::internal("rows were written after the last commit"));
+        }
+        if !self.progress.finished {
+            self.publish().map_err(|error| self.explain(error))?;
+        }
+        Ok(Summary {
+            rows_written: self.progress.rows,
+        })
+    }
+}

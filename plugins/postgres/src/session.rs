@@ -1,0 +1,172 @@
+//! From a configuration to a session that is ready for work: hosts in turn, TLS as `sslmode` says, log-in, and the
+//! settings that make every text the server sends canonical.
+
+use postgres_protocol::message::backend::Message;
+use postgres_protocol::message::frontend;
+use setu_sdk::net::{Stream, TlsOptions, Verification};
+use setu_sdk::{Error, ErrorKind, Result};
+
+use crate::auth::{self, Credentials};
+use crate::client::Client;
+use crate::conninfo::{ConnInfo, SslMode};
+use crate::failure;
+use crate::wire::Wire;
+
+/// Pins what changes how values read as text, and lifts limits that are meant for people at a prompt.
+///
+/// With `search_path` at the system's own schema every other name is spelled with its schema, so that a type's name
+/// means the same to whoever reads it.
+const SETTINGS: &str = "SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, MDY'; SET IntervalStyle = 'postgres'; \
+    SET TimeZone = 'UTC'; SET extra_float_digits = 3; SET bytea_output = 'hex'; SET xmloption = 'content'; \
+    SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+    SET standard_conforming_strings = on; SET search_path = pg_catalog";
+
+/// Everything that a connection needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) info: ConnInfo,
+    pub(crate) sslmode: SslMode,
+    /// Trusted roots in PEM; none: the host's.
+    pub(crate) ca_pem: Option<String>,
+}
+
+impl Endpoint {
+    /// A ready session with the first host that lets us in.
+    ///
+    /// # Errors
+    /// That of the last host, naming it; with several hosts, those of all.
+    pub(crate) fn connect(&self) -> Result<Client> {
+        let mut errors: Vec<Error> = Vec::new();
+        for (host, port) in &self.info.hosts {
+            match self.connect_to(host, *port) {
+                Ok(client) => return Ok(client),
+                Err(error) => errors.push(at_host(error, host, *port)),
+            }
+        }
+        let last = errors.pop().ok_or_else(|| Error::config("`url` names no host"))?;
+        let others: Vec<&str> = errors.iter().map(Error::message).collect();
+        Err(if others.is_empty() {
+            last
+        } else {
+            last.context(others.join("; "))
+        })
+    }
+
+    fn connect_to(&self, host: &str, port: u16) -> Result<Client> {
+        let mut wire = Wire::new(Stream::connect(host, port)?);
+        if self.sslmode != SslMode::Disable {
+            if wire.request_tls()? {
+                wire.start_tls(TlsOptions {
+                    server_name: host.to_owned(),
+                    verification: verification(self.sslmode, self.ca_pem.is_some()),
+                    ca_pem: self.ca_pem.clone(),
+                })
+                .map_err(tls_failed)?;
+            } else if !matches!(self.sslmode, SslMode::Allow | SslMode::Prefer) {
+                return Err(Error::config(
+                    "the server does not offer TLS, which `sslmode` demands; turn it on there, or set `sslmode: disable`",
+                ));
+            }
+        }
+        self.log_in(wire)
+    }
+
+    fn log_in(&self, mut wire: Wire) -> Result<Client> {
+        let user = self.user()?;
+        let mut parameters = vec![
+            ("user", user),
+            ("database", self.info.database.as_deref().unwrap_or(user)),
+            (
+                "application_name",
+                self.info.application_name.as_deref().unwrap_or("setu"),
+            ),
+            ("client_encoding", "UTF8"),
+        ];
+        parameters.extend(self.info.options.as_deref().map(|options| ("options", options)));
+        frontend::startup_message(parameters, wire.out())
+            .map_err(|_| Error::config("`url` holds a NUL character, which no server accepts"))?;
+        wire.send()?;
+        let password = self.info.password.as_deref();
+        auth::log_in(&mut wire, &Credentials { user, password })?;
+        loop {
+            match wire.message()? {
+                Message::ReadyForQuery(_) => break,
+                Message::ErrorResponse(body) => return Err(failure::from_server(body.fields())),
+                _ => {}
+            }
+        }
+        let mut client = Client::new(wire);
+        client.execute(SETTINGS)?;
+        Ok(client)
+    }
+
+    fn user(&self) -> Result<&str> {
+        self.info.user.as_deref().ok_or_else(|| {
+            Error::config("`url` names no user: write postgres://user@host/database or user=…")
+        })
+    }
+}
+
+/// Names the server that an error is about.
+fn at_host(error: Error, host: &str, port: u16) -> Error {
+    let place = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
+    match error.kind() {
+        _ if error.message().contains(&place) => error,
+        ErrorKind::Unreachable => error.context(format!("Postgres at {place} cannot be reached")),
+        _ => error.context(format!("Postgres at {place}")),
+    }
+}
+
+fn tls_failed(error: Error) -> Error {
+    error.context(
+        "TLS failed (set `sslrootcert` or `ca_pem` to the CA of the server, or choose a less strict `sslmode`)",
+    )
+}
+
+/// What a certificate must prove. As in libpq, `require` checks it once a CA is given.
+fn verification(mode: SslMode, has_ca: bool) -> Verification {
+    match mode {
+        SslMode::VerifyFull => Verification::Full,
+        SslMode::VerifyCa => Verification::CertificateOnly,
+        SslMode::Require if has_ca => Verification::CertificateOnly,
+        SslMode::Require | SslMode::Prefer | SslMode::Allow | SslMode::Disable => Verification::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sslmode_says_what_a_certificate_must_prove() {
+        use SslMode::{Prefer, Require, VerifyCa, VerifyFull};
+        let cases = [
+            (Prefer, true, Verification::None),
+            (Require, false, Verification::None),
+            (Require, true, Verification::CertificateOnly),
+            (VerifyCa, false, Verification::CertificateOnly),
+            (VerifyFull, false, Verification::Full),
+        ];
+        for (mode, has_ca, expected) in cases {
+            assert_eq!(verification(mode, has_ca), expected, "{mode:?} {has_ca}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_its_server_once() {
+        let error = at_host(Error::unreachable("refused"), "db", 5432);
+        assert_eq!(error.message(), "Postgres at db:5432 cannot be reached: refused");
+        assert_eq!(
+            at_host(Error::denied("no grant for db:5432"), "db", 5432).message(),
+            "no grant for db:5432"
+        );
+        assert_eq!(
+            at_host(Error::auth("no"), "::1", 1).message(),
+            "Postgres at [::1]:1: no"
+        );
+    }
+}
