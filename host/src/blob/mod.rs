@@ -1,35 +1,26 @@
 //! A keyed object store with exactly four operations, and the backends behind it.
 //!
 //! Keys are `/`-separated and checked once, for all backends, by [`Key`]. Calls block; a backend may be used by many
-//! threads at once. Not here: what the keys mean (`staging::layout`).
+//! threads at once. [`from_spec`] opens the store that a [`Spec`] describes; [`Fs`] and [`Memory`] can also be made
+//! directly. Every backend passes one conformance suite, written against the trait.
+//!
+//! Not here: what the keys mean (`staging::layout`).
 
-use std::io::Read;
+#[cfg(test)]
+mod conformance;
+mod fs;
+mod key;
+mod memory;
+mod spec;
+
+pub use fs::Fs;
+pub use key::{Key, MAX_KEY_BYTES};
+pub use memory::Memory;
+pub use spec::Spec;
+
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::SystemTime;
-
-use serde::{Deserialize, Serialize};
-
-/// A checked key: relative, no empty, `.` or `..` segment, no NUL, no backslash, at most 1,024 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(String);
-
-impl Key {
-    /// Checks a key.
-    pub fn new(key: impl Into<String>) -> Result<Key, BlobError> {
-        Ok(Key(key.into()))
-    }
-
-    /// The key as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Why a blob operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +55,7 @@ pub enum BlobError {
         /// The store, as [`Blob::describe`] says it.
         store: String,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -83,17 +74,19 @@ pub struct ObjectInfo {
 pub enum Body<'a> {
     /// Bytes in memory.
     Bytes(&'a [u8]),
-    /// All that the reader yields; the size where it is known.
+    /// All that the reader yields; its size where that is known, which it must then have.
     Reader(&'a mut (dyn Read + Send), Option<u64>),
 }
 
 /// A keyed object store.
 pub trait Blob: Send + Sync {
-    /// Stores an object whole, replacing one of the same key. A reader sees the old one or the new one.
+    /// Stores an object whole, replacing one of the same key. A reader sees the old one or the new one, and after a
+    /// failed put the old one.
     fn put(&self, key: &Key, body: Body<'_>) -> Result<(), BlobError>;
     /// Opens an object for reading; [`BlobError::NotFound`] where there is none.
     fn get(&self, key: &Key) -> Result<Box<dyn Read + Send>, BlobError>;
-    /// The objects whose key starts with `prefix` (any text, not only whole segments; empty: all), ordered by key.
+    /// The objects whose key starts with `prefix` (any text, not only whole segments; empty: all), ordered by the
+    /// bytes of the key.
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>, BlobError>;
     /// Removes an object; one that does not exist is not an error.
     fn delete(&self, key: &Key) -> Result<(), BlobError>;
@@ -101,40 +94,30 @@ pub trait Blob: Send + Sync {
     fn describe(&self) -> String;
 }
 
-/// The serialised configuration of a blob store, as a control plane hands it to an agent.
-///
-/// JSON keys: `backend` (`fs` or `s3`), `fsRoot`, `endpoint`, `region`, `bucket`, `accessKey`, `secretKey`,
-/// `forcePathStyle`, each left out when empty.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct Spec {
-    /// `fs` or `s3`; empty: nothing is configured.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub backend: String,
-    /// The root folder of `fs`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub fs_root: String,
-    /// The URL of an S3 server; empty: AWS.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub endpoint: String,
-    /// The S3 region.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub region: String,
-    /// The S3 bucket.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub bucket: String,
-    /// The S3 access key id; empty: the default credential chain.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub access_key: String,
-    /// The S3 secret key. Never printed.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub secret_key: String,
-    /// Whether the bucket stands in the path of a URL rather than in its host name.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub force_path_style: bool,
+/// Opens the store that a specification describes. A missing `fsRoot` folder is created; a relative one counts from
+/// the process's working folder, so a caller that means another folder makes it absolute first.
+pub fn from_spec(spec: &Spec) -> Result<Arc<dyn Blob>, BlobError> {
+    spec.validate()?;
+    match spec.backend.as_str() {
+        "fs" => Ok(Arc::new(Fs::open(&spec.fs_root)?)),
+        backend => Err(BlobError::Config(format!(
+            "backend `{backend}`: this build has no S3 backend yet; use `fs`"
+        ))),
+    }
 }
 
-/// Opens the store that a specification describes.
-pub fn from_spec(_spec: &Spec) -> Result<Arc<dyn Blob>, BlobError> {
-    Err(BlobError::Config("not built yet".into()))
+/// Opens the store that the `SETU_BLOB_*` environment variables describe; an error where none is set.
+pub fn from_env() -> Result<Arc<dyn Blob>, BlobError> {
+    from_spec(&Spec::from_env()?)
+}
+
+/// An error of the reader that feeds a put, when it does not have the size that was announced.
+fn check_size(announced: Option<u64>, actual: u64) -> io::Result<()> {
+    match announced {
+        Some(size) if size != actual => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the body has {actual} bytes, but {size} were announced"),
+        )),
+        _ => Ok(()),
+    }
 }

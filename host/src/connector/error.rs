@@ -125,18 +125,21 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl From<BlobError> for Error {
-    /// A missing object stays [`ErrorKind::NotFound`]; everything else is [`ErrorKind::Blob`] with its causes.
+    /// A missing object stays [`ErrorKind::NotFound`], a wrong setting [`ErrorKind::Config`]; everything else is
+    /// [`ErrorKind::Blob`] with its causes.
     fn from(error: BlobError) -> Self {
         let kind = match error {
             BlobError::NotFound { .. } => ErrorKind::NotFound,
+            BlobError::Config(_) => ErrorKind::Config,
             _ => ErrorKind::Blob,
         };
+        let retryable = matches!(error, BlobError::Io { .. });
         let mut message = error.to_string();
         let mut cause = std::error::Error::source(&error);
         while let Some(inner) = cause {
             message.push_str(&format!(": {inner}"));
             cause = inner.source();
         }
-        Error::new(kind, message)
+        Error::new(kind, message).with_retryable(retryable)
     }
 }
