@@ -1,4 +1,18 @@
-//! Runs: what is copied, in which order, and what is remembered of it. (Skeleton: what the command line builds on.)
+//! Runs: what is copied, in which order, and what is remembered of it.
+//!
+//! [`run`] carries out one invocation: it finds or makes the run ([`RunRecord`]), decides about each stream and
+//! copies the streams in parallel. The rows themselves are moved by the copy loop, which knows nothing of runs. Not
+//! here: how people are told (an [`Observer`] of the command line's), and what a pipeline file looks like.
+
+mod choose;
+mod copy;
+mod marks;
+mod prepare;
+mod record;
+mod schedule;
+mod state;
+mod stream;
+mod track;
 
 use std::sync::Arc;
 
@@ -9,6 +23,12 @@ use crate::blob::Blob;
 use crate::connector::Result;
 use crate::pipeline::Job;
 use crate::plugin::Plugins;
+
+pub use copy::{Commits, Control, Copied, copy};
+pub use record::{
+    Attempts, CopyMode, RunRecord, RunStatus, StreamRecord, StreamStatus, list_records, read_record,
+};
+pub use state::{State, read_state};
 
 /// Which halves one invocation carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +199,25 @@ pub enum Status {
 
 /// Carries a run out. An error is one that concerns the run as a whole, before any stream was touched; the errors of
 /// streams are in the report.
-pub fn run(_job: &Job, _options: &Options, _environment: &Environment) -> Result<Report> {
-    unimplemented!()
+pub fn run(job: &Job, options: &Options, environment: &Environment) -> Result<Report> {
+    let started = std::time::Instant::now();
+    let prepared = prepare::prepare(job, options, environment)?;
+    let streams = schedule::carry_out(&prepared)?;
+    let modes: Vec<_> = streams.iter().filter_map(|(_, mode)| *mode).collect();
+    let mode = match modes.first() {
+        Some(first) if modes.iter().any(|mode| mode != first) => "mixed",
+        Some(CopyMode::Direct) => "direct",
+        _ => "staged",
+    };
+    Ok(Report {
+        run: prepared.context.layout.run().to_owned(),
+        mode: mode.to_owned(),
+        streams: streams.into_iter().map(|(report, _)| report).collect(),
+        elapsed_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// This moment in RFC 3339, UTC, with milliseconds.
+fn now() -> String {
+    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }

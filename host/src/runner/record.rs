@@ -1,0 +1,295 @@
+//! `_run.json`: what is remembered of a run before it starts and while it goes on.
+//!
+//! It is what a later attempt, and the load half on another machine, knows of the run besides the manifests: which
+//! streams it has and what was decided about each. Both halves update it, so an update reads it anew.
+
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::Status;
+use crate::blob::{Blob, BlobError, Body, Key};
+use crate::connector::{CursorWindow, Error, ErrorKind, Result, WriteMode};
+use crate::pipeline::ReadMode;
+use crate::staging::RunLayout;
+
+/// The only version of `_run.json` so far.
+const FORMAT_VERSION: u32 = 1;
+
+/// A run, as `_run.json` holds it. Unknown fields are ignored on reading.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunRecord {
+    /// 1.
+    pub format_version: u32,
+    /// Where the pipeline belongs.
+    pub workspace: String,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// The run's id.
+    pub run: String,
+    /// A digest of the connectors and their configuration without secrets: a run is only continued with the same.
+    pub config: String,
+    /// RFC 3339.
+    pub created_at: String,
+    /// `running` until every stream is done.
+    pub status: RunStatus,
+    /// How often each half was started.
+    pub attempts: Attempts,
+    /// In the pipeline's order.
+    pub streams: Vec<StreamRecord>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunStatus {
+    /// Some stream is not done.
+    Running,
+    /// Every stream is done.
+    Done,
+}
+
+/// How often each half of a run was started. A direct copy counts as a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Attempts {
+    /// Extract.
+    pub extract: u64,
+    /// Load.
+    pub load: u64,
+}
+
+/// One stream of a run: what was decided about it, and how far it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamRecord {
+    /// Its qualified name.
+    pub stream: String,
+    /// Direct or staged; none while that is undecided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<CopyMode>,
+    /// All rows or the new ones.
+    pub read: ReadMode,
+    /// What happens to rows that the destination has.
+    pub write: WriteMode,
+    /// The cursor field of an incremental stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// Where the window starts: the state when the run was made, so that every attempt reads the same window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Whether rows that equal `since` belong to the window.
+    #[serde(default)]
+    pub since_inclusive: bool,
+    /// The high-water mark of what a direct copy is about to commit: where the state moves after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_water_mark: Option<String>,
+    /// How far it is.
+    pub status: StreamStatus,
+    /// Rows copied, once that is known.
+    #[serde(default)]
+    pub rows: u64,
+    /// Why the last attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How a stream of a run is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CopyMode {
+    /// Source to destination.
+    Direct,
+    /// Through the blob store.
+    Staged,
+}
+
+/// How far a stream of a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamStatus {
+    /// Not at its destination, and the last attempt, if any, was cut off.
+    Pending,
+    /// All of it is staged.
+    Extracted,
+    /// All of it is at its destination.
+    Done,
+    /// The last attempt stopped at an error.
+    Failed,
+}
+
+impl StreamRecord {
+    /// The cursor window that the run reads of this stream; none for a full read.
+    pub fn window(&self) -> Option<CursorWindow> {
+        let field = self
+            .cursor
+            .clone()
+            .filter(|_| self.read == ReadMode::Incremental)?;
+        Some(CursorWindow {
+            field,
+            since: self.since.clone(),
+            since_inclusive: self.since_inclusive,
+        })
+    }
+
+    /// Notes that an attempt stopped before its end.
+    pub(super) fn stopped(&mut self, status: Status, error: Option<&str>) {
+        self.status = match (self.status, status) {
+            // What is staged or loaded stays so, whatever happened afterwards.
+            (StreamStatus::Done, _) => StreamStatus::Done,
+            (StreamStatus::Extracted, Status::Interrupted) => StreamStatus::Extracted,
+            (_, Status::Interrupted) => StreamStatus::Pending,
+            (_, _) => StreamStatus::Failed,
+        };
+        self.error = error.map(str::to_owned);
+    }
+}
+
+impl RunRecord {
+    /// A run that has not started.
+    pub(super) fn new(layout: &RunLayout, config: String, streams: Vec<StreamRecord>) -> Self {
+        RunRecord {
+            format_version: FORMAT_VERSION,
+            workspace: layout.workspace().to_owned(),
+            pipeline: layout.pipeline().to_owned(),
+            run: layout.run().to_owned(),
+            config,
+            created_at: super::now(),
+            status: RunStatus::Running,
+            attempts: Attempts::default(),
+            streams,
+        }
+    }
+
+    /// The record of one stream.
+    pub fn stream(&self, qualified_name: &str) -> Option<&StreamRecord> {
+        self.streams.iter().find(|record| record.stream == qualified_name)
+    }
+
+    /// Whether a new invocation may go on with this run: it is unfinished, was made with the same configuration, has
+    /// the same streams in the same modes, and was not started in a mode that is now refused.
+    pub(super) fn continues(&self, config: &str, streams: &[StreamRecord], mode: Option<CopyMode>) -> bool {
+        let same = |(old, new): (&StreamRecord, &StreamRecord)| {
+            (&old.stream, old.read, old.write, &old.cursor) == (&new.stream, new.read, new.write, &new.cursor)
+                && (mode.is_none() || old.mode.is_none() || old.mode == mode)
+        };
+        self.status == RunStatus::Running
+            && self.config == config
+            && self.streams.len() == streams.len()
+            && self.streams.iter().zip(streams).all(same)
+    }
+}
+
+/// Reads a run's record; none where the run was never started.
+pub fn read_record(blob: &dyn Blob, key: &Key) -> Result<Option<RunRecord>> {
+    let mut bytes = Vec::new();
+    match blob.get(key) {
+        Ok(mut object) => object
+            .read_to_end(&mut bytes)
+            .map_err(|error| unreadable(key, &error))?,
+        Err(BlobError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let record: RunRecord = serde_json::from_slice(&bytes).map_err(|error| unreadable(key, &error))?;
+    if record.format_version > FORMAT_VERSION {
+        let version = record.format_version;
+        let message = format!(
+            "`{key}` has format version {version}, and this Setu reads up to {FORMAT_VERSION}: use a newer one"
+        );
+        return Err(Error::new(ErrorKind::Staging, message));
+    }
+    Ok(Some(record))
+}
+
+fn unreadable(key: &Key, error: &dyn std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Staging,
+        format!("the run record `{key}` cannot be read: {error}"),
+    )
+}
+
+/// The runs of a pipeline that have a record, the newest first.
+pub fn list_records(blob: &dyn Blob, layout: &RunLayout) -> Result<Vec<RunRecord>> {
+    let objects = blob.list(&layout.runs_prefix())?;
+    let keys = objects
+        .iter()
+        .map(|object| &object.key)
+        .filter(|key| key.as_str().ends_with("/_run.json"));
+    let records = keys
+        .map(|key| read_record(blob, key))
+        .collect::<Result<Vec<_>>>()?;
+    let mut records: Vec<_> = records.into_iter().flatten().collect();
+    records.sort_by(|a, b| (&b.created_at, &b.run).cmp(&(&a.created_at, &a.run)));
+    Ok(records)
+}
+
+/// The record of a run under way, updated by many threads.
+pub(super) struct SharedRecord {
+    blob: Arc<dyn Blob>,
+    key: Key,
+    /// Held from reading to writing.
+    lock: Mutex<()>,
+}
+
+impl SharedRecord {
+    pub(super) fn new(blob: Arc<dyn Blob>, layout: &RunLayout) -> Self {
+        SharedRecord {
+            blob,
+            key: layout.run_record(),
+            lock: Mutex::new(()),
+        }
+    }
+
+    /// Reads it; none where the run was never started.
+    pub(super) fn read(&self) -> Result<Option<RunRecord>> {
+        read_record(&*self.blob, &self.key)
+    }
+
+    /// Writes it for the first time.
+    pub(super) fn create(&self, record: &RunRecord) -> Result<()> {
+        let json = serde_json::to_vec_pretty(record).map_err(|error| unreadable(&self.key, &error))?;
+        Ok(self.blob.put(&self.key, Body::Bytes(&json))?)
+    }
+
+    /// Changes what is stored and returns it.
+    pub(super) fn update(&self, change: impl FnOnce(&mut RunRecord)) -> Result<RunRecord> {
+        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = || {
+            Error::new(
+                ErrorKind::Staging,
+                format!("the run record `{}` has vanished", self.key),
+            )
+        };
+        let mut record = self.read()?.ok_or_else(gone)?;
+        change(&mut record);
+        if record
+            .streams
+            .iter()
+            .all(|stream| stream.status == StreamStatus::Done)
+        {
+            record.status = RunStatus::Done;
+        }
+        self.create(&record)?;
+        Ok(record)
+    }
+
+    /// Changes the record of one stream.
+    pub(super) fn update_stream(
+        &self,
+        qualified_name: &str,
+        change: impl FnOnce(&mut StreamRecord),
+    ) -> Result<()> {
+        self.update(|record| {
+            if let Some(stream) = record
+                .streams
+                .iter_mut()
+                .find(|stream| stream.stream == qualified_name)
+            {
+                change(stream);
+            }
+        })?;
+        Ok(())
+    }
+}

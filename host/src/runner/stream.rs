@@ -1,0 +1,495 @@
+//! One stream of a run: extract, load, or direct.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::choose::{Choice, Situation, by_count, choose};
+use super::copy::{Commits, Control, copy, interrupted};
+use super::marks::HostMarks;
+use super::record::{CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus};
+use super::state::move_state;
+use super::track::{HighWaterMark, RecordedWriter, TrackedReader, noted};
+use super::{Environment, Event, Half, Mode, Options, Phase, StreamReport};
+use crate::connector::{
+    Destination, Error, ErrorKind, LoadRequest, Position, ReadRequest, Result, Source, Writer,
+};
+use crate::pipeline::Job;
+use crate::plugin::{OpenContext, Plugin};
+use crate::record::{Field, StreamInfo, StreamName};
+use crate::staging::{self, BlobSink, BlobSource, ManifestStatus, Resume, RunLayout, read_manifest};
+
+/// How long `--wait` waits between two looks at a manifest.
+pub(super) const WAIT: Duration = Duration::from_millis(500);
+
+/// Everything that the streams of a run share.
+pub(super) struct RunContext<'a> {
+    pub(super) job: &'a Job,
+    pub(super) options: &'a Options,
+    pub(super) environment: &'a Environment,
+    pub(super) layout: RunLayout,
+    pub(super) record: SharedRecord,
+    /// Present unless only the other half runs.
+    pub(super) source: Option<Arc<Plugin>>,
+    pub(super) destination: Option<Arc<Plugin>>,
+}
+
+/// One stream of the run.
+pub(super) struct Stream<'a> {
+    run: &'a RunContext<'a>,
+    name: StreamName,
+    /// What the source says of it; none where only the load half runs.
+    info: Option<StreamInfo>,
+    /// As it was when this process started with it.
+    record: StreamRecord,
+    /// Which attempt of the load this is.
+    attempt: u64,
+    /// Cancelled by the user, or by one end of a copy to stop the other.
+    cancel: CancellationToken,
+    report: StreamReport,
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn new(
+        run: &'a RunContext<'a>,
+        record: &RunRecord,
+        stream: &StreamRecord,
+        info: Option<StreamInfo>,
+    ) -> Result<Self> {
+        let name = stream.stream.parse::<StreamName>();
+        Ok(Stream {
+            run,
+            name: name.map_err(|error| Error::new(ErrorKind::Staging, error.to_string()))?,
+            info,
+            record: stream.clone(),
+            attempt: record.attempts.load,
+            cancel: run.environment.cancel.child_token(),
+            report: StreamReport {
+                stream: stream.stream.clone(),
+                ..StreamReport::default()
+            },
+        })
+    }
+
+    /// Carries out what the invocation asked for and returns how it went: the report is filled in as far as the
+    /// stream came, and says nothing yet of an error.
+    pub(super) fn carry_out(mut self) -> (StreamReport, Option<Error>) {
+        let result = match self.run.options.half {
+            Half::Extract => self.extract(),
+            Half::Load { wait } => self.load(wait),
+            Half::Both => self.both(),
+        };
+        (self.report, result.err())
+    }
+
+    fn both(&mut self) -> Result<()> {
+        if self.record.status == StreamStatus::Done {
+            return self.already_done();
+        }
+        match self.decide_mode()? {
+            CopyMode::Direct => self.direct(),
+            CopyMode::Staged => {
+                self.extract()?;
+                self.load(false)
+            }
+        }
+    }
+
+    /// A finished stream of a run that is called again: nothing is read or written.
+    fn already_done(&mut self) -> Result<()> {
+        let manifest = read_manifest(&*self.run.environment.blob, &self.run.layout, &self.name)?;
+        let parts = manifest.map_or(0, |manifest| manifest.parts.len() as u64);
+        self.report.rows = self.record.rows;
+        (self.report.parts, self.report.parts_skipped) = (parts, parts);
+        self.report.cursor.clone_from(&self.record.high_water_mark);
+        Ok(())
+    }
+
+    fn decide_mode(&mut self) -> Result<CopyMode> {
+        let staged = read_manifest(&*self.run.environment.blob, &self.run.layout, &self.name)?.is_some();
+        let situation = Situation {
+            requested: self.run.options.mode,
+            recorded: self.record.mode,
+            staged,
+        };
+        let mode = match choose(&self.record.stream, situation)? {
+            Choice::Mode(mode) => mode,
+            Choice::Count => {
+                let most = self.run.options.direct_max_rows;
+                let request = self.request();
+                by_count(self.open_source()?.count(&request, most.saturating_add(1))?, most)
+            }
+        };
+        self.record.mode = Some(mode);
+        self.run
+            .record
+            .update_stream(&self.record.stream, |record| record.mode = Some(mode))?;
+        Ok(mode)
+    }
+
+    // ---- extract
+
+    fn extract(&mut self) -> Result<()> {
+        let info = self.at_source()?;
+        let manifest = read_manifest(&*self.run.environment.blob, &self.run.layout, &self.name)?;
+        if self.record.mode == Some(CopyMode::Direct) {
+            // Reached by `setu extract` alone: a run that goes direct stages nothing.
+            choose(
+                &self.record.stream,
+                Situation {
+                    requested: Mode::Staged,
+                    recorded: self.record.mode,
+                    staged: false,
+                },
+            )?;
+        }
+        if self.record.mode.is_none() {
+            self.record.mode = Some(CopyMode::Staged);
+            self.run
+                .record
+                .update_stream(&self.record.stream, |record| record.mode = Some(CopyMode::Staged))?;
+        }
+        let resume = staging::resume(manifest.as_ref(), info.resumable);
+        let kept = manifest.as_ref().map_or(&[][..], |manifest| match &resume {
+            Resume::Fresh => &[][..],
+            Resume::After { parts, .. } => &manifest.parts[..(*parts).min(manifest.parts.len())],
+            Resume::Complete => &manifest.parts[..],
+        });
+        let rows_kept = kept.iter().map(|part| part.rows).sum();
+        self.report.parts_skipped = kept.len() as u64;
+        self.started(Phase::Extract, info.estimated_rows, rows_kept);
+        match resume {
+            Resume::Complete => {}
+            Resume::Fresh => {
+                self.extract_from(&info, Resume::Fresh, None)?;
+            }
+            after @ Resume::After { .. } => {
+                let fields = manifest
+                    .as_ref()
+                    .map(|manifest| manifest.schema.fields.as_slice());
+                if let Extracted::Refused(reason) = self.extract_from(&info, after, fields)? {
+                    self.note(&format!("{}: reading starts over: {reason}", self.record.stream));
+                    self.report.parts_skipped = 0;
+                    self.extract_from(&info, Resume::Fresh, None)?;
+                }
+            }
+        }
+        let manifest = self.manifest()?;
+        self.report.rows = manifest.rows_total;
+        self.report.parts = manifest.parts.len() as u64;
+        self.report.cursor = manifest.cursor()?.map(|value| value.to_text());
+        let rows = manifest.rows_total;
+        self.run.record.update_stream(&self.record.stream, |record| {
+            record.status = StreamStatus::Extracted;
+            record.rows = rows;
+            record.error = None;
+        })
+    }
+
+    /// `staged` are the fields of the parts that are kept.
+    fn extract_from(
+        &mut self,
+        info: &StreamInfo,
+        resume: Resume,
+        staged: Option<&[Field]>,
+    ) -> Result<Extracted> {
+        let mut request = self.request();
+        request.resume_after = position(&resume);
+        let mut source = self.open_source()?;
+        let mut reader = match source.read(&request) {
+            Ok(reader) => reader,
+            Err(error) if error.kind() == ErrorKind::Conflict && request.resume_after.is_some() => {
+                return Ok(Extracted::Refused(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        };
+        if staged.is_some_and(|staged| staged != reader.schema().fields) {
+            return Ok(Extracted::Refused(
+                "the stream's columns have changed since it was staged".into(),
+            ));
+        }
+        let target = StreamInfo {
+            schema: reader.schema().clone(),
+            ..info.clone()
+        };
+        let blob = self.run.environment.blob.clone();
+        let cursor = request.cursor.map(|window| window.field);
+        let mut sink = BlobSink::new(blob, self.run.layout.clone(), self.name.clone(), resume, cursor)?;
+        let mut writer = sink.begin(&self.load_request(target, self.attempt))?;
+        self.copy(&mut *reader, &mut *writer, Commits::ByWriter)?;
+        Ok(Extracted::All)
+    }
+
+    // ---- load
+
+    fn load(&mut self, wait: bool) -> Result<()> {
+        if self.record.status == StreamStatus::Done {
+            return self.already_done();
+        }
+        if self.record.mode == Some(CopyMode::Direct) {
+            choose(
+                &self.record.stream,
+                Situation {
+                    requested: Mode::Staged,
+                    recorded: self.record.mode,
+                    staged: false,
+                },
+            )?;
+        }
+        while wait && !self.is_staged()? {
+            if self.run.environment.cancel.is_cancelled() {
+                return Err(interrupted());
+            }
+            std::thread::sleep(WAIT);
+        }
+        let (blob, layout) = (self.run.environment.blob.clone(), self.run.layout.clone());
+        let mut source = BlobSource::open(blob.clone(), layout.clone(), self.name.clone())?;
+        let manifest = self.manifest()?;
+        let info = source
+            .discover()?
+            .pop()
+            .ok_or_else(|| missing("the staged stream"))?;
+
+        let mut destination = self.open_destination()?;
+        let load = self.load_request(info, self.attempt);
+        let mut writer = begin(&mut *destination, &load, || (blob, layout.load_mark(&self.name)))?;
+        let after = writer.committed()?;
+        let mut request = ReadRequest::all(self.name.clone());
+        request.resume_after = (after > 0).then(|| after.to_be_bytes().to_vec());
+        let rows_before = manifest
+            .parts
+            .iter()
+            .take(after as usize)
+            .map(|part| part.rows)
+            .sum();
+        self.started(Phase::Load, Some(manifest.rows_total), rows_before);
+        self.report.parts_skipped = after;
+        let mut reader = source.read(&request)?;
+        self.copy(&mut *reader, &mut *writer, Commits::EachChunk { after })?;
+
+        self.report.rows = manifest.rows_total;
+        self.report.parts = manifest.parts.len() as u64;
+        let cursor = manifest.cursor()?.map(|value| value.to_text());
+        self.loaded(&load.target, cursor)
+    }
+
+    fn is_staged(&self) -> Result<bool> {
+        let manifest = read_manifest(&*self.run.environment.blob, &self.run.layout, &self.name)?;
+        Ok(manifest.is_some_and(|manifest| manifest.status == ManifestStatus::Complete))
+    }
+
+    // ---- direct
+
+    fn direct(&mut self) -> Result<()> {
+        let info = self.at_source()?;
+        let request = self.request();
+        let mut source = self.open_source()?;
+        let mut destination = self.open_destination()?;
+        let mark = HighWaterMark::default();
+        let field = request.cursor.as_ref().map(|window| window.field.as_str());
+        let mut reader = TrackedReader::new(source.read(&request)?, field, mark.clone());
+        let target = StreamInfo {
+            schema: crate::connector::Reader::schema(&reader).clone(),
+            ..info
+        };
+        let load = self.load_request(target, self.attempt);
+        let inner = begin(&mut *destination, &load, || {
+            (
+                self.run.environment.blob.clone(),
+                self.run.layout.load_mark(&self.name),
+            )
+        })?;
+        let stream = self.record.stream.clone();
+        let mut writer = RecordedWriter {
+            inner,
+            record: &self.run.record,
+            stream: &stream,
+            mark: mark.clone(),
+            rows: 0,
+        };
+        self.started(Phase::Direct, load.target.estimated_rows, 0);
+        let cursor = if writer.committed()? > 0 {
+            // An earlier attempt committed the rows and died before the end: only the end is missing.
+            writer.finish(None)?;
+            let record = self.run.record.read()?;
+            let record = record.as_ref().and_then(|record| record.stream(&stream));
+            self.report.rows = record.map_or(0, |record| record.rows);
+            record.and_then(|record| record.high_water_mark.clone())
+        } else {
+            self.copy(&mut reader, &mut writer, Commits::AtEnd)?;
+            self.report.rows = writer.rows;
+            noted(&mark)
+        };
+        self.loaded(&load.target, cursor)
+    }
+
+    // ---- what the phases share
+
+    fn copy(
+        &mut self,
+        reader: &mut dyn crate::connector::Reader,
+        writer: &mut dyn Writer,
+        commits: Commits,
+    ) -> Result<()> {
+        let (observer, stream) = (&self.run.environment.observer, self.record.stream.as_str());
+        let progress = |rows, bytes| observer.event(Event::Progress { stream, rows, bytes });
+        let control = Control {
+            progress: &progress,
+            cancel: &self.cancel,
+        };
+        let copied = copy(reader, writer, commits, &control)?;
+        self.report.bytes += copied.bytes;
+        Ok(())
+    }
+
+    /// After `finish`: the state moves, then the run's record says done.
+    fn loaded(&mut self, target: &StreamInfo, cursor: Option<String>) -> Result<()> {
+        if let (Some(window), Some(cursor)) = (self.record.window(), &cursor) {
+            let index = target
+                .schema
+                .index_of(&window.field)
+                .ok_or_else(|| missing("the cursor field"))?;
+            let field = (window.field.as_str(), target.schema.fields[index].data_type);
+            move_state(
+                &*self.run.environment.blob,
+                &self.run.layout,
+                &self.name,
+                field,
+                cursor,
+            )?;
+        }
+        let rows = self.report.rows;
+        self.report.cursor.clone_from(&cursor);
+        self.run.record.update_stream(&self.record.stream, |record| {
+            record.status = StreamStatus::Done;
+            record.high_water_mark = cursor;
+            record.rows = rows;
+            record.error = None;
+        })
+    }
+
+    fn at_source(&self) -> Result<StreamInfo> {
+        self.info.clone().ok_or_else(|| {
+            let message = format!("the source has no stream {} any more", self.record.stream);
+            Error::new(ErrorKind::NotFound, message)
+        })
+    }
+
+    fn request(&self) -> ReadRequest {
+        ReadRequest {
+            cursor: self.record.window(),
+            ..ReadRequest::all(self.name.clone())
+        }
+    }
+
+    /// The load's id comes from the run, so that every attempt of the run has the same.
+    fn load_request(&self, target: StreamInfo, attempt: u64) -> LoadRequest {
+        let layout = &self.run.layout;
+        let (workspace, pipeline, run) = (layout.workspace(), layout.pipeline(), layout.run());
+        let load_id = format!("{workspace}/{pipeline}/{run}/{}", self.record.stream);
+        LoadRequest {
+            load_id,
+            attempt,
+            target,
+            mode: self.record.write,
+        }
+    }
+
+    fn manifest(&self) -> Result<staging::Manifest> {
+        read_manifest(&*self.run.environment.blob, &self.run.layout, &self.name)?
+            .ok_or_else(|| missing("the manifest"))
+    }
+
+    fn open_source(&self) -> Result<Box<dyn Source>> {
+        let plugin = self
+            .run
+            .source
+            .as_ref()
+            .ok_or_else(|| missing("the source connector"))?;
+        plugin.open_source(&self.run.job.source, &self.open_context())
+    }
+
+    fn open_destination(&self) -> Result<Box<dyn Destination>> {
+        let plugin = self
+            .run
+            .destination
+            .as_ref()
+            .ok_or_else(|| missing("the destination connector"))?;
+        plugin.open_destination(&self.run.job.destination, &self.open_context())
+    }
+
+    fn open_context(&self) -> OpenContext {
+        OpenContext {
+            run: self.run.layout.run().to_owned(),
+            stream: Some(self.record.stream.clone()),
+            cancel: self.cancel.clone(),
+        }
+    }
+
+    fn started(&self, phase: Phase, estimated_rows: Option<u64>, rows_done: u64) {
+        let stream = &self.record.stream;
+        self.event(Event::StreamStarted {
+            stream,
+            phase,
+            estimated_rows,
+            rows_done,
+        });
+    }
+
+    fn note(&self, message: &str) {
+        self.event(Event::Note { message });
+    }
+
+    fn event(&self, event: Event<'_>) {
+        self.run.environment.observer.event(event);
+    }
+}
+
+/// How an extract from a position ended.
+enum Extracted {
+    /// Every row is staged.
+    All,
+    /// Reading cannot go on from there; why.
+    Refused(String),
+}
+
+fn position(resume: &Resume) -> Option<Position> {
+    match resume {
+        Resume::After { position, .. } => Some(position.clone()),
+        Resume::Fresh | Resume::Complete => None,
+    }
+}
+
+/// Starts a load, and keeps its marks for a destination that cannot.
+fn begin<'d>(
+    destination: &'d mut dyn Destination,
+    load: &LoadRequest,
+    marks: impl FnOnce() -> (Arc<dyn crate::blob::Blob>, crate::blob::Key),
+) -> Result<Box<dyn Writer + 'd>> {
+    let capabilities = destination.capabilities()?;
+    if !capabilities.write_modes.contains(&load.mode) {
+        let known: Vec<_> = capabilities.write_modes.iter().map(ToString::to_string).collect();
+        let message = format!(
+            "the destination cannot `{}`; set `write:` of stream {} to one of: {}",
+            load.mode,
+            load.target.name,
+            known.join(", ")
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    let writer = destination.begin(load)?;
+    if capabilities.transactional {
+        return Ok(writer);
+    }
+    let (blob, key) = marks();
+    Ok(HostMarks::new(writer, blob, key, &load.load_id))
+}
+
+/// Something that this half of the run ought to have.
+fn missing(what: &str) -> Error {
+    Error::new(
+        ErrorKind::Internal,
+        format!("{what} is missing; this is a defect of Setu"),
+    )
+}

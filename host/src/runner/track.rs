@@ -1,0 +1,103 @@
+//! Keeps an eye on the cursor of a direct copy, so that the state moves just as after a staged one.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::record::SharedRecord;
+use crate::connector::{BatchLimit, Chunk, LoadSummary, Reader, Result, Writer};
+use crate::record::{DataType, Schema};
+use crate::staging::cursor;
+
+/// The high-water mark of a copy, known once its reader is at the end.
+pub(super) type HighWaterMark = Arc<Mutex<Option<String>>>;
+
+/// What was noted.
+pub(super) fn noted(mark: &HighWaterMark) -> Option<String> {
+    mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// A reader that notes the high-water mark: its own, or else the greatest cursor value that it returned.
+pub(super) struct TrackedReader<'a> {
+    inner: Box<dyn Reader + 'a>,
+    column: Option<(usize, DataType)>,
+    greatest: Option<cursor::Value>,
+    mark: HighWaterMark,
+}
+
+impl<'a> TrackedReader<'a> {
+    /// `field` is the cursor field of an incremental stream.
+    pub(super) fn new(inner: Box<dyn Reader + 'a>, field: Option<&str>, mark: HighWaterMark) -> Self {
+        let index = field.and_then(|field| inner.schema().index_of(field));
+        let column = index.map(|index| (index, inner.schema().fields[index].data_type));
+        TrackedReader {
+            inner,
+            column,
+            greatest: None,
+            mark,
+        }
+    }
+}
+
+impl Reader for TrackedReader<'_> {
+    fn schema(&self) -> &Schema {
+        self.inner.schema()
+    }
+
+    fn next(&mut self, limit: BatchLimit) -> Result<Option<Chunk>> {
+        let chunk = self.inner.next(limit)?;
+        if let (Some(chunk), Some((index, data_type))) = (&chunk, self.column)
+            && let Some((_, greatest)) = cursor::bounds(data_type, chunk.batch.column(index))?
+        {
+            self.greatest = Some(match self.greatest.take() {
+                Some(so_far) => so_far.max(greatest),
+                None => greatest,
+            });
+        }
+        Ok(chunk)
+    }
+
+    fn high_water_mark(&mut self) -> Result<Option<String>> {
+        let mark = match self.inner.high_water_mark()? {
+            Some(mark) => Some(mark),
+            None => self.greatest.as_ref().map(|greatest| greatest.to_text()),
+        };
+        self.mark
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(&mark);
+        Ok(mark)
+    }
+}
+
+/// A writer that puts the high-water mark and the number of rows into the run's record before they are committed: an
+/// attempt after a crash finds the rows committed and moves the state without reading them again.
+pub(super) struct RecordedWriter<'a, 'w> {
+    pub(super) inner: Box<dyn Writer + 'w>,
+    pub(super) record: &'a SharedRecord,
+    pub(super) stream: &'a str,
+    pub(super) mark: HighWaterMark,
+    pub(super) rows: u64,
+}
+
+impl Writer for RecordedWriter<'_, '_> {
+    fn committed(&mut self) -> Result<u64> {
+        self.inner.committed()
+    }
+
+    fn write(&mut self, chunk: Chunk) -> Result<()> {
+        self.rows += chunk.batch.num_rows() as u64;
+        self.inner.write(chunk)
+    }
+
+    fn commit(&mut self, mark: u64) -> Result<()> {
+        let high_water_mark = noted(&self.mark);
+        self.record.update_stream(self.stream, |record| {
+            record.high_water_mark = high_water_mark;
+            record.rows = self.rows;
+        })?;
+        self.inner.commit(mark)
+    }
+
+    fn finish(&mut self, high_water_mark: Option<String>) -> Result<LoadSummary> {
+        self.inner.finish(high_water_mark)
+    }
+}
