@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::blob::{Blob, BlobError, Body};
 use crate::connector::{Error, ErrorKind, Result};
 use crate::record::{DataType, StreamName};
-use crate::staging::{RunLayout, cursor};
+use crate::staging::RunLayout;
+use crate::staging::cursor::CursorValue;
 
 /// What `state/<slug>.json` holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,9 +65,13 @@ pub fn move_state(
     (cursor_field, data_type): (&str, DataType),
     value: &str,
 ) -> Result<()> {
+    let parsed = |text: &str| {
+        CursorValue::from_text(data_type, text)
+            .map_err(|error| Error::new(ErrorKind::Staging, format!("the cursor of {stream}: {error}")))
+    };
     let current = read_state(blob, layout, stream)?.filter(|state| state.cursor_field == cursor_field);
     if let Some(current) = current
-        && cursor::compare_text(data_type, &current.cursor, value)?.is_ge()
+        && parsed(&current.cursor)? >= parsed(value)?
     {
         return Ok(());
     }

@@ -178,7 +178,7 @@ impl<'a> Stream<'a> {
         let manifest = self.manifest()?;
         self.report.rows = manifest.rows_total;
         self.report.parts = manifest.parts.len() as u64;
-        self.report.cursor = manifest.cursor()?.map(|value| value.to_text());
+        self.report.cursor = manifest.cursor();
         let rows = manifest.rows_total;
         self.run.record.update_stream(&self.record.stream, |record| {
             record.status = StreamStatus::Extracted;
@@ -270,7 +270,7 @@ impl<'a> Stream<'a> {
 
         self.report.rows = manifest.rows_total;
         self.report.parts = manifest.parts.len() as u64;
-        let cursor = manifest.cursor()?.map(|value| value.to_text());
+        let cursor = manifest.cursor();
         self.loaded(&load.target, cursor)
     }
 

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::record::SharedRecord;
-use crate::connector::{BatchLimit, Chunk, LoadSummary, Reader, Result, Writer};
-use crate::record::{DataType, Schema};
-use crate::staging::cursor;
+use crate::connector::{BatchLimit, Chunk, Error, ErrorKind, LoadSummary, Reader, Result, Writer};
+use crate::record::Schema;
+use crate::staging::cursor::Bounds;
 
 /// The high-water mark of a copy, known once its reader is at the end.
 pub(super) type HighWaterMark = Arc<Mutex<Option<String>>>;
@@ -18,22 +18,15 @@ pub(super) fn noted(mark: &HighWaterMark) -> Option<String> {
 /// A reader that notes the high-water mark: its own, or else the greatest cursor value that it returned.
 pub(super) struct TrackedReader<'a> {
     inner: Box<dyn Reader + 'a>,
-    column: Option<(usize, DataType)>,
-    greatest: Option<cursor::Value>,
+    bounds: Option<Bounds>,
     mark: HighWaterMark,
 }
 
 impl<'a> TrackedReader<'a> {
     /// `field` is the cursor field of an incremental stream.
     pub(super) fn new(inner: Box<dyn Reader + 'a>, field: Option<&str>, mark: HighWaterMark) -> Self {
-        let index = field.and_then(|field| inner.schema().index_of(field));
-        let column = index.map(|index| (index, inner.schema().fields[index].data_type));
-        TrackedReader {
-            inner,
-            column,
-            greatest: None,
-            mark,
-        }
+        let bounds = field.and_then(|field| Bounds::new(inner.schema(), field));
+        TrackedReader { inner, bounds, mark }
     }
 }
 
@@ -44,13 +37,9 @@ impl Reader for TrackedReader<'_> {
 
     fn next(&mut self, limit: BatchLimit) -> Result<Option<Chunk>> {
         let chunk = self.inner.next(limit)?;
-        if let (Some(chunk), Some((index, data_type))) = (&chunk, self.column)
-            && let Some((_, greatest)) = cursor::bounds(data_type, chunk.batch.column(index))?
-        {
-            self.greatest = Some(match self.greatest.take() {
-                Some(so_far) => so_far.max(greatest),
-                None => greatest,
-            });
+        if let (Some(chunk), Some(bounds)) = (&chunk, &mut self.bounds) {
+            let observed = bounds.observe(&chunk.batch);
+            observed.map_err(|error| Error::new(ErrorKind::Data, error.to_string()))?;
         }
         Ok(chunk)
     }
@@ -58,7 +47,7 @@ impl Reader for TrackedReader<'_> {
     fn high_water_mark(&mut self) -> Result<Option<String>> {
         let mark = match self.inner.high_water_mark()? {
             Some(mark) => Some(mark),
-            None => self.greatest.as_ref().map(|greatest| greatest.to_text()),
+            None => self.bounds.as_ref().and_then(Bounds::max).map(ToString::to_string),
         };
         self.mark
             .lock()
