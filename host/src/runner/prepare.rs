@@ -8,7 +8,8 @@ use super::record::{CopyMode, RunRecord, RunStatus, SharedRecord, StreamRecord, 
 use super::state::read_state;
 use super::stream::RunContext;
 use super::{Environment, Event, Half, Mode, Options};
-use crate::connector::{Error, ErrorKind, Result, Role, WriteMode, registry};
+use crate::connector::registry::Registry;
+use crate::connector::{Error, ErrorKind, Result, Role, WriteMode};
 use crate::pipeline::{ConnectorSpec, Job, Selected, select};
 use crate::plugin::{OpenContext, Plugin};
 use crate::record::StreamInfo;
@@ -87,7 +88,7 @@ pub(super) fn prepare<'a>(
 
 /// The connector of one side, which must be able to play its part.
 pub fn plugin(environment: &Environment, role: Role, spec: &ConnectorSpec) -> Result<Arc<Plugin>> {
-    let component = registry::resolve(&spec.connector)?;
+    let component = Registry::from_env().resolve(&spec.connector)?;
     let plugin = environment.plugins.load(&component.origin, &component.bytes)?;
     let able = match role {
         Role::Source => plugin.is_source(),
