@@ -47,7 +47,11 @@ impl Reader for TrackedReader<'_> {
     fn high_water_mark(&mut self) -> Result<Option<String>> {
         let mark = match self.inner.high_water_mark()? {
             Some(mark) => Some(mark),
-            None => self.bounds.as_ref().and_then(Bounds::max).map(ToString::to_string),
+            None => self
+                .bounds
+                .as_ref()
+                .and_then(Bounds::max)
+                .map(ToString::to_string),
         };
         self.mark
             .lock()

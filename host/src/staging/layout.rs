@@ -23,28 +23,11 @@ pub struct IdError {
     pub id: String,
 }
 
-/// Checks an id of a workspace, a pipeline or a run; `what` says which.
-pub fn check_id(what: &'static str, id: &str) -> Result<(), IdError> {
-    let valid = id.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && id.len() <= 128
-        && id
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'));
-    if valid {
-        Ok(())
-    } else {
-        Err(IdError {
-            what,
-            id: id.to_owned(),
-        })
-    }
-}
-
 /// The keys of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLayout {
-    /// `ws/<workspace>/pl/<pipeline>`
-    pipeline_prefix: String,
+    workspace: String,
+    pipeline: String,
     run: String,
 }
 
@@ -55,9 +38,20 @@ impl RunLayout {
         check_id("pipeline", pipeline)?;
         check_id("run", run)?;
         Ok(RunLayout {
-            pipeline_prefix: format!("ws/{workspace}/pl/{pipeline}"),
+            workspace: workspace.to_owned(),
+            pipeline: pipeline.to_owned(),
             run: run.to_owned(),
         })
+    }
+
+    /// The workspace's id.
+    pub fn workspace(&self) -> &str {
+        &self.workspace
+    }
+
+    /// The pipeline's id.
+    pub fn pipeline(&self) -> &str {
+        &self.pipeline
     }
 
     /// The run's id.
@@ -65,14 +59,19 @@ impl RunLayout {
         &self.run
     }
 
+    /// `ws/<workspace>/pl/<pipeline>`
+    fn pipeline_prefix(&self) -> String {
+        format!("ws/{}/pl/{}", self.workspace, self.pipeline)
+    }
+
     /// The prefix of all runs of the pipeline: `ws/<workspace>/pl/<pipeline>/run/`.
     pub fn runs_prefix(&self) -> String {
-        format!("{}/run/", self.pipeline_prefix)
+        format!("{}/run/", self.pipeline_prefix())
     }
 
     /// The prefix of this run: `ws/<workspace>/pl/<pipeline>/run/<run>/`.
     pub fn run_prefix(&self) -> String {
-        format!("{}/run/{}/", self.pipeline_prefix, self.run)
+        format!("{}/run/{}/", self.pipeline_prefix(), self.run)
     }
 
     /// The prefix of a stream's objects: `…/run/<run>/stream/<slug>/`.
@@ -95,11 +94,30 @@ impl RunLayout {
         Key::known_valid(format!("{}part-{index:06}.jsonl.gz", self.stream_prefix(stream)))
     }
 
+    /// `…/stream/<slug>/_load.json`: how far a load into a destination without transactions got
+    pub fn load_mark(&self, stream: &StreamName) -> Key {
+        Key::known_valid(format!("{}_load.json", self.stream_prefix(stream)))
+    }
+
     /// `…/state/<slug>.json`, of the pipeline, not of the run
     pub fn state(&self, stream: &StreamName) -> Key {
         let slug = slug(&stream.to_string());
-        Key::known_valid(format!("{}/state/{slug}.json", self.pipeline_prefix))
+        Key::known_valid(format!("{}/state/{slug}.json", self.pipeline_prefix()))
     }
+}
+
+/// Checks an id of a workspace, a pipeline or a run; `what` says which.
+pub fn check_id(what: &'static str, id: &str) -> Result<(), IdError> {
+    let valid = id.len() <= 128
+        && id.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && id
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+    if valid {
+        return Ok(());
+    }
+    let id = id.to_owned();
+    Err(IdError { what, id })
 }
 
 /// A stream's folder name, of at most 128 bytes.
