@@ -369,7 +369,8 @@ impl ColumnBuilder {
         panic!("{call} on a column of type {}", self.data_type)
     }
 
-    fn finish(&mut self) -> Column {
+    /// Takes the values as a column. The builder is empty afterwards.
+    pub fn finish(&mut self) -> Column {
         self.len = 0;
         Column {
             validity: self.validity.take().map(|bits| bits.bytes),

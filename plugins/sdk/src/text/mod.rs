@@ -28,7 +28,7 @@ use base64::prelude::BASE64_STANDARD;
 use crate::batch::{ColumnBuilder, ColumnView};
 use crate::types::DataType;
 
-pub use number::{parse_decimal, write_decimal, write_f32, write_f64, write_i64};
+pub use number::{parse_decimal, parse_float, parse_i64, write_decimal, write_f32, write_f64, write_i64};
 pub use temporal::{
     parse_date, parse_time, parse_timestamp, parse_timestamp_tz, write_date, write_time, write_timestamp,
     write_timestamp_tz,
@@ -99,6 +99,15 @@ pub fn parse(text: &[u8], column: &mut ColumnBuilder) -> Result<(), Mismatch> {
         DataType::TimestampTz => column.push_i64(parse_timestamp_tz(text)?),
     }
     Ok(())
+}
+
+/// The staged form of a value that is written in another way.
+pub fn canonical(data_type: DataType, text: &[u8]) -> Result<String, Mismatch> {
+    let mut column = ColumnBuilder::new(data_type);
+    parse(text, &mut column)?;
+    let mut out = Vec::new();
+    write(&mut out, data_type, column.finish().view(), 0);
+    String::from_utf8(out).map_err(|_| Mismatch("is not UTF-8"))
 }
 
 fn utf8(text: &[u8]) -> Result<&[u8], Mismatch> {

@@ -81,7 +81,8 @@ macro_rules! write_float {
 write_float!(write_f32, f32);
 write_float!(write_f64, f64);
 
-pub(super) fn parse_i64(text: &[u8]) -> Result<i64, Mismatch> {
+/// Reads an integer: digits, perhaps a sign.
+pub fn parse_i64(text: &[u8]) -> Result<i64, Mismatch> {
     let (negative, digits) = split_sign(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(NOT_WHOLE);
@@ -101,7 +102,8 @@ pub(super) fn parse_i64(text: &[u8]) -> Result<i64, Mismatch> {
     }
 }
 
-pub(super) fn parse_float<T: std::str::FromStr>(text: &[u8]) -> Result<T, Mismatch> {
+/// Reads an `f32` or `f64` in any decimal notation; `NaN`, `inf` and `infinity` in any case.
+pub fn parse_float<T: std::str::FromStr>(text: &[u8]) -> Result<T, Mismatch> {
     // `FromStr` takes every decimal notation, and NaN, inf and infinity in any case, with a sign.
     let text = std::str::from_utf8(text).ok();
     text.and_then(|text| text.parse().ok())

@@ -1,16 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{BatchBuilder, Field, Schema};
 
-/// What `text` reads as, written again.
 fn reread(data_type: DataType, text: &str) -> Result<String, Mismatch> {
-    let mut builder = BatchBuilder::new(&Schema::new([Field::new("x", data_type)]));
-    parse(text.as_bytes(), builder.column(0))?;
-    let batch = builder.finish();
-    let mut out = Vec::new();
-    write(&mut out, data_type, batch.column(0), 0);
-    Ok(String::from_utf8(out).expect("written text is UTF-8"))
+    canonical(data_type, text.as_bytes())
 }
 
 #[test]
