@@ -18,7 +18,7 @@ use crate::record::StreamName;
 use crate::staging;
 
 /// The folder of the default blob store, beside the pipeline file.
-pub(super) const DEFAULT_BLOB_ROOT: &str = ".setu/blob";
+pub const DEFAULT_BLOB_ROOT: &str = ".setu/blob";
 
 /// All mistakes of a pipeline file, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,32 +118,26 @@ impl PipelineFile {
     /// Adds that a side's connector is not what it should be.
     pub fn connector_mistake(&mut self, role: Role, message: impl Into<String>) {
         let place = self.places(role).connector;
-        self.add(place, message.into());
+        let message = message.into();
+        self.mistakes.push(Mistake { place, message });
     }
 
     /// Adds what is wrong at a JSON pointer within a side's configuration.
     pub fn config_mistake(&mut self, role: Role, pointer: &str, message: impl Into<String>) {
-        let side = self.places(role);
-        let place = side.config.locate(pointer);
-        let property = pointer.trim_start_matches('/').replace('/', ".");
-        let dot = if property.is_empty() { "" } else { "." };
-        self.add(
-            place,
-            format!("`{role}.config{dot}{property}`: {}", message.into()),
-        );
+        let (place, node) = self.places(role).config.locate(pointer);
+        // A value that could not be read, such as that of a missing variable, is not to be blamed a second time.
+        if self.mistakes.iter().any(|known| known.place == node.place) {
+            return;
+        }
+        let property = pointer.replace('/', ".");
+        let message = format!("`{role}.config{property}`: {}", message.into());
+        self.mistakes.push(Mistake { place, message });
     }
 
     fn places(&self, role: Role) -> &Side {
         match role {
             Role::Source => &self.source,
             Role::Destination => &self.destination,
-        }
-    }
-
-    fn add(&mut self, place: Place, message: String) {
-        // A value that could not be read, such as that of a missing variable, is not to be blamed a second time.
-        if !self.mistakes.iter().any(|known| known.place == place) {
-            self.mistakes.push(Mistake { place, message });
         }
     }
 

@@ -6,11 +6,12 @@
 
 mod decode;
 mod file;
+mod job_file;
 mod select;
 mod variables;
 mod yaml;
 
-pub use file::{Mistakes, PipelineFile};
+pub use file::{DEFAULT_BLOB_ROOT, Mistakes, PipelineFile};
 pub use select::{SelectError, Selected, select};
 pub use variables::Lookup;
 pub use yaml::{Mistake, Place};

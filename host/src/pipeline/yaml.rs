@@ -118,26 +118,32 @@ impl Node {
         }
     }
 
-    /// The place of what a JSON pointer names; where it leads nowhere, of the last node on the way.
-    pub(super) fn locate(&self, pointer: &str) -> Place {
-        let Some((segment, _)) = pointer
-            .strip_prefix('/')
-            .map(|rest| rest.split_once('/').unwrap_or((rest, "")))
-        else {
-            return self.place;
-        };
-        let rest = &pointer[1 + segment.len()..];
-        let name = segment.replace("~1", "/").replace("~0", "~");
-        let next = match &self.value {
-            Value::Map(entries) => entries
-                .iter()
-                .rev()
-                .find(|(key, _)| key.name == name)
-                .map(|(_, node)| node),
-            Value::List(items) => name.parse::<usize>().ok().and_then(|index| items.get(index)),
-            _ => None,
-        };
-        next.map_or(self.place, |node| node.locate(rest))
+    /// What a JSON pointer names: where it begins, with its key where it has one, and its node. Where the pointer
+    /// leads nowhere, the last on the way.
+    pub(super) fn locate(&self, pointer: &str) -> (Place, &Node) {
+        let mut found = (self.place, self);
+        let mut segments = pointer.split('/');
+        // Before the first slash there is nothing.
+        segments.next();
+        for segment in segments {
+            let name = segment.replace("~1", "/").replace("~0", "~");
+            let next = match &found.1.value {
+                Value::Map(entries) => {
+                    let entry = entries.iter().rev().find(|(key, _)| key.name == name);
+                    entry.map(|(key, node)| (key.place, node))
+                }
+                Value::List(items) => {
+                    let item = name.parse::<usize>().ok().and_then(|index| items.get(index));
+                    item.map(|node| (node.place, node))
+                }
+                _ => None,
+            };
+            match next {
+                Some(next) => found = next,
+                None => break,
+            }
+        }
+        found
     }
 
     fn count(&self) -> usize {
@@ -421,16 +427,16 @@ mod tests {
         let node = node.expect("a tree");
         for (pointer, expected) in [
             ("", "1:1"),
-            ("/a", "2:3"),
-            ("/a/b~1c", "2:8"),
+            ("/a", "1:1"),
+            ("/a/b~1c", "2:3"),
             ("/a/b~1c/1", "2:12"),
-            ("/a/b~1c/1/d", "2:16"),
-            ("/a/e~0f/g", "4:8"),
-            ("/a/none", "2:3"),
-            ("/a/b~1c/7", "2:8"),
-            ("/a/e~0f/g/h", "4:8"),
+            ("/a/b~1c/1/d", "2:13"),
+            ("/a/e~0f/g", "4:5"),
+            ("/a/none", "1:1"),
+            ("/a/b~1c/7", "2:3"),
+            ("/a/e~0f/g/h", "4:5"),
         ] {
-            assert_eq!(node.locate(pointer).to_string(), expected, "{pointer}");
+            assert_eq!(node.locate(pointer).0.to_string(), expected, "{pointer}");
         }
     }
 
@@ -446,7 +452,7 @@ mod tests {
                 &["3:1: a second YAML document; a file holds one pipeline"][..],
             ),
             ("? [a]\n: 1\n", &["1:3: a key must be a text, found a list"]),
-            ("a: !!int x\n", &["1:10: this is no `!!int`"]),
+            ("a: !!int x\n", &["1:4: this is no `!!int`"]),
             (
                 "a: &x [*x]\n",
                 &["1:8: this alias refers to a node that contains it"],

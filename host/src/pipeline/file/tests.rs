@@ -381,7 +381,7 @@ p.yaml:5:10: the variable SORCE_URL is not set; set it, or write `${SORCE_URL:-d
 p.yaml:7:14: it is no destination
 p.yaml:9:5: `destination.config`: needs `user`
 p.yaml:9:10: the variable TARGET_URL is not set; set it, or write `${TARGET_URL:-default}`
-p.yaml:10:13: `destination.config.schema`: must be a text, found a number
+p.yaml:10:5: `destination.config.schema`: must be a text, found a number
 p.yaml:12:9: `destination.config.tables.0`: has no property `name`
 p.yaml:14:5: `mode: incremental` needs a `cursor`: the field whose growth tells which rows are new
 p.yaml:16:5: a stream has no key `nam`; did you mean `name`?
