@@ -115,9 +115,9 @@ fn show_cat_and_runs_look_into_a_staged_run() {
     assert_eq!(
         rows,
         [
-            serde_json::json!([1, "Ada", "1815-12-10"]),
-            serde_json::json!([2, "Grace", "1906-12-09"]),
-            serde_json::json!([3, "Noether, Emmy", "1882-03-23"]),
+            serde_json::json!({"id": 1, "name": "Ada", "born": "1815-12-10"}),
+            serde_json::json!({"id": 2, "name": "Grace", "born": "1906-12-09"}),
+            serde_json::json!({"id": 3, "name": "Noether, Emmy", "born": "1882-03-23"}),
         ]
     );
 }
