@@ -1,5 +1,6 @@
 //! From cells in binary form to columns: one loop for each type, chosen once for a column.
 
+use setu_sdk::text as staged;
 use setu_sdk::{ColumnBuilder, DataType, Error, Result};
 
 use crate::copy_out::Grid;
@@ -167,33 +168,38 @@ fn fixed<const N: usize>(cell: &[u8]) -> Result<[u8; N], Unfit> {
 
 /// A key's value as the text of a Postgres literal; none where it has no such text.
 pub(crate) fn key_text(travel: Travel, cell: &[u8]) -> Option<String> {
-    use datetime::Style;
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     let Travel::Binary(base) = travel else {
-        return String::from_utf8(cell.to_vec()).ok();
+        return text(cell);
     };
-    Some(match base {
-        Base::Bool => if cell == [0] { "f" } else { "t" }.to_owned(),
-        Base::Int2 => i16::from_be_bytes(fixed(cell).ok()?).to_string(),
-        Base::Int4 => i32::from_be_bytes(fixed(cell).ok()?).to_string(),
-        Base::Int8 => i64::from_be_bytes(fixed(cell).ok()?).to_string(),
-        Base::Text | Base::Varchar | Base::Bpchar | Base::Name => String::from_utf8(cell.to_vec()).ok()?,
-        Base::Numeric => {
-            let mut text = Vec::new();
-            numeric::to_text(cell, &mut text).ok()?;
-            String::from_utf8(text).ok()?
+    let mut out = Vec::new();
+    match base {
+        Base::Bool => return Some(if cell == [0] { "f" } else { "t" }.to_owned()),
+        Base::Int2 => staged::write_i64(&mut out, i64::from(i16::from_be_bytes(fixed(cell).ok()?))),
+        Base::Int4 => staged::write_i64(&mut out, i64::from(i32::from_be_bytes(fixed(cell).ok()?))),
+        Base::Int8 => staged::write_i64(&mut out, i64::from_be_bytes(fixed(cell).ok()?)),
+        Base::Text | Base::Varchar | Base::Bpchar | Base::Name => return text(cell),
+        Base::Numeric => numeric::to_text(cell, &mut out).ok()?,
+        Base::Bytea => {
+            let hex: String = cell.iter().map(|byte| format!("{byte:02x}")).collect();
+            return Some(format!("\\x{hex}"));
         }
-        Base::Bytea => format!("\\x{}", hex(cell)),
-        Base::Uuid => hex(cell),
-        Base::Date => datetime::date_text(
-            datetime::date_from_postgres(i32::from_be_bytes(fixed(cell).ok()?))?,
-            Style::Postgres,
-        ),
+        Base::Uuid => staged::write_uuid(&mut out, &fixed(cell).ok()?),
+        Base::Date => {
+            let days = datetime::date_from_postgres(i32::from_be_bytes(fixed(cell).ok()?))?;
+            staged::write_date(&mut out, days);
+            return Some(datetime::literal(&text(&out)?));
+        }
         Base::Timestamp | Base::Timestamptz => {
-            let zone = if base == Base::Timestamptz { "+00" } else { "" };
             let micros = datetime::timestamp_from_postgres(i64::from_be_bytes(fixed(cell).ok()?))?;
-            datetime::timestamp_text(micros, zone, Style::Postgres)
+            if base == Base::Timestamptz {
+                staged::write_timestamp_tz(&mut out, micros);
+            } else {
+                staged::write_timestamp(&mut out, micros);
+            }
+            return Some(datetime::literal(&text(&out)?));
         }
         Base::Float4 | Base::Float8 | Base::Json | Base::Jsonb | Base::Time => return None,
-    })
+    }
+    text(&out)
 }

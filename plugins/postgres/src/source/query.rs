@@ -1,10 +1,11 @@
 //! The SQL of a read: what is selected, in which window, after which position, in which order. Pure functions.
 
+use setu_sdk::text as staged;
 use setu_sdk::{CursorWindow, Error, Result};
 
 use super::position::Position;
 use crate::catalog::{CatalogColumn, Relation};
-use crate::datetime::{self, Style};
+use crate::datetime;
 use crate::sql::{ident, literal};
 use crate::types::{Base, Travel};
 
@@ -80,17 +81,7 @@ impl Conditions {
     /// The upper bound in the staged form, from the text that the server gave.
     pub(crate) fn stage_upper_bound(&self, text: &str) -> Result<String> {
         let base = self.window.as_ref().map(|window| window.base);
-        let staged = match base {
-            Some(Base::Date) => {
-                datetime::parse_postgres_date(text).map(|days| datetime::date_text(days, Style::Staged))
-            }
-            Some(Base::Timestamp) => datetime::parse_postgres_timestamp(text)
-                .map(|micros| datetime::timestamp_text(micros, "", Style::Staged)),
-            Some(Base::Timestamptz) => datetime::parse_postgres_timestamp(text)
-                .map(|micros| datetime::timestamp_text(micros, "Z", Style::Staged)),
-            _ => Some(text.to_owned()),
-        };
-        staged.ok_or_else(|| {
+        restage(base, &datetime::from_printed(text)).ok_or_else(|| {
             Error::data(format!(
                 "the largest value of the cursor, {text}, is out of range"
             ))
@@ -174,22 +165,39 @@ impl WindowSql {
 
     /// A value in its staged form as a literal of the cursor's type.
     fn literal(&self, staged: &str) -> Result<String> {
-        let text = match self.base {
-            Base::Date => datetime::parse_date(staged).map(|days| datetime::date_text(days, Style::Postgres)),
-            Base::Timestamp => datetime::parse_timestamp(staged)
-                .map(|micros| datetime::timestamp_text(micros, "", Style::Postgres)),
-            Base::Timestamptz => datetime::parse_timestamp(staged)
-                .map(|micros| datetime::timestamp_text(micros, "+00", Style::Postgres)),
-            _ => Some(staged.to_owned()),
-        };
-        let text = text.ok_or_else(|| {
+        let text = restage(Some(self.base), staged).ok_or_else(|| {
             Error::config(format!(
                 "the cursor's last value `{staged}` is not a {} in the staged form",
                 self.cast
             ))
         })?;
+        let text = if is_temporal(self.base) {
+            datetime::literal(&text)
+        } else {
+            text
+        };
         Ok(format!("{}::{}", literal(&text), self.cast))
     }
+}
+
+fn is_temporal(base: Base) -> bool {
+    matches!(base, Base::Date | Base::Timestamp | Base::Timestamptz)
+}
+
+/// A cursor's text in the exact staged form; none where it is no value of the type.
+fn restage(base: Option<Base>, text: &str) -> Option<String> {
+    let mut out = Vec::new();
+    match base {
+        Some(Base::Date) => staged::write_date(&mut out, staged::parse_date(text.as_bytes()).ok()?),
+        Some(Base::Timestamp) => {
+            staged::write_timestamp(&mut out, staged::parse_timestamp(text.as_bytes()).ok()?);
+        }
+        Some(Base::Timestamptz) => {
+            staged::write_timestamp_tz(&mut out, staged::parse_timestamp_tz(text.as_bytes()).ok()?);
+        }
+        _ => return Some(text.to_owned()),
+    }
+    String::from_utf8(out).ok()
 }
 
 /// `(key) > (position)`, by the same comparison that the key's index and ORDER BY use.

@@ -119,13 +119,21 @@ impl Server {
             .arg(&self.folder));
     }
 
+    /// A session with the search path that people have.
+    fn people_session(&self) -> Client {
+        let mut session = self.session();
+        session.execute("RESET search_path").unwrap();
+        session
+    }
+
     /// All rows of a query, each as the texts of its values.
     pub(super) fn rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
-        let rows: Vec<Row> = self
-            .session()
-            .query(sql, &[])
-            .unwrap_or_else(|error| panic!("{error}\n{sql}"));
-        rows.iter().map(Row::texts).collect()
+        texts(&mut self.people_session(), sql)
+    }
+
+    /// The same with every name spelled with its schema.
+    pub(super) fn canonical_rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
+        texts(&mut self.session(), sql)
     }
 
     /// The single value of a query.
@@ -162,6 +170,13 @@ impl Drop for Server {
         );
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+fn texts(session: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
+    let rows = session
+        .query(sql, &[])
+        .unwrap_or_else(|error| panic!("{error}\n{sql}"));
+    rows.iter().map(Row::texts).collect()
 }
 
 fn is_root() -> bool {

@@ -105,8 +105,8 @@ fn every_type_arrives_with_its_extremes_and_its_own_type() {
     let types = "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull FROM pg_attribute a \
         JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
         WHERE c.relname = 'every_type' AND n.nspname = $s$SCHEMA$s$ AND a.attnum > 0 ORDER BY a.attnum";
-    let expected = from.rows(&types.replace("SCHEMA", "public"));
-    let mut got = to.rows(&types.replace("SCHEMA", "landing"));
+    let expected = from.canonical_rows(&types.replace("SCHEMA", "public"));
+    let mut got = to.canonical_rows(&types.replace("SCHEMA", "landing"));
     for row in &mut got {
         row[1] = row[1].as_ref().map(|name| {
             name.replace("landing.mood", "public.mood")
