@@ -65,7 +65,7 @@ fn classify(code: &str) -> (ErrorKind, bool) {
         "42501" => (ErrorKind::Auth, false),
         "42P01" | "3F000" => (ErrorKind::NotFound, false),
         "40001" | "40P01" | "55P03" => (ErrorKind::Conflict, true),
-        "55006" | "55000" => (ErrorKind::Conflict, false),
+        "55006" | "55000" | "42P07" | "42710" => (ErrorKind::Conflict, false),
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => (ErrorKind::Unreachable, true),
         "53300" => (ErrorKind::Unreachable, true),
         "25006" => (ErrorKind::Config, false),

@@ -58,7 +58,14 @@ impl Destination for PostgresDestination {
         if progress.finished {
             client.execute("COMMIT")?;
             let nothing = Plan { columns: Vec::new() };
-            return Ok(PostgresWriter::new(client, progress, load, table, nothing));
+            return Ok(PostgresWriter::new(
+                self.endpoint.clone(),
+                client,
+                progress,
+                load,
+                table,
+                nothing,
+            ));
         }
         let relation = match load.mode {
             WriteMode::Overwrite => {
@@ -73,7 +80,14 @@ impl Destination for PostgresDestination {
             target::check_upsert_key(&mut client, &relation, &schema.primary_key)?;
         }
         client.execute("COMMIT")?;
-        Ok(PostgresWriter::new(client, progress, load, relation.table, plan))
+        Ok(PostgresWriter::new(
+            self.endpoint.clone(),
+            client,
+            progress,
+            load,
+            relation.table,
+            plan,
+        ))
     }
 }
 

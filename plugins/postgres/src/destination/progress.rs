@@ -172,6 +172,14 @@ impl Progress {
         )
     }
 
+    /// The error that stops this attempt, if a later one has taken the load over.
+    pub(crate) fn superseded(&self, client: &mut Client) -> Option<Error> {
+        let sql = format!("SELECT attempt FROM {} WHERE load_id = $1", self.loads.sql());
+        let row = client.query_one(&sql, &[Some(&self.load_id)]).ok()?;
+        let recorded: u64 = row.number(0).ok()?;
+        (recorded > self.attempt).then(|| taken_over(&self.load_id, &self.target, self.attempt))
+    }
+
     fn change(&self, client: &mut Client, set: &str, condition: &str, values: &[&str]) -> Result<()> {
         let sql = format!(
             "UPDATE {} SET {set}, updated_at = now() WHERE load_id = $1 AND {condition}",

@@ -1,6 +1,6 @@
 //! A load under way: one transaction a commit, with its rows copied in and its mark beside them.
 
-use setu_sdk::{Batch, Error, Result, Schema, Summary, WriteMode, Writer};
+use setu_sdk::{Batch, Error, ErrorKind, Result, Schema, Summary, WriteMode, Writer};
 
 use super::plan::Plan;
 use super::progress::Progress;
@@ -8,6 +8,7 @@ use super::shadow;
 use crate::client::Client;
 use crate::copy_in::CopyIn;
 use crate::encode::{self, Encoder};
+use crate::session::Endpoint;
 use crate::sql::{Table, ident, idents};
 
 /// Where rows wait for a cast or a merge. It lives as long as the transaction.
@@ -15,6 +16,7 @@ const STAGE: &str = "pg_temp.\"_setu_stage\"";
 
 /// Writes one load.
 pub struct PostgresWriter {
+    endpoint: Endpoint,
     client: Client,
     progress: Progress,
     load_id: String,
@@ -39,6 +41,7 @@ impl std::fmt::Debug for PostgresWriter {
 
 impl PostgresWriter {
     pub(super) fn new(
+        endpoint: Endpoint,
         client: Client,
         progress: Progress,
         load: setu_sdk::LoadRequest,
@@ -46,6 +49,7 @@ impl PostgresWriter {
         plan: Plan,
     ) -> PostgresWriter {
         PostgresWriter {
+            endpoint,
             client,
             progress,
             load_id: load.load_id,
@@ -144,9 +148,14 @@ impl PostgresWriter {
         )
     }
 
-    /// Names the table that an error of the server is about, and tells a shadow that is gone from other failures.
+    /// Names the table that an error is about, and tells what another load or attempt did from other failures.
     fn explain(&self, error: Error) -> Error {
         let table = &self.progress.target;
+        if error.kind() == ErrorKind::Unreachable
+            && let Some(superseded) = self.superseded()
+        {
+            return superseded;
+        }
         if error.code() == Some("42P01") && self.mode == WriteMode::Overwrite {
             return Error::conflict(format!(
                 "another load of {table} has begun and taken the place of this one"
@@ -157,6 +166,12 @@ impl PostgresWriter {
         } else {
             error
         }
+    }
+
+    /// A later attempt ends the session of an earlier one, which then looks like a broken connection.
+    fn superseded(&self) -> Option<Error> {
+        let mut client = self.endpoint.connect().ok()?;
+        self.progress.superseded(&mut client)
     }
 
     fn commit_rows(&mut self, mark: u64) -> Result<()> {
@@ -244,6 +259,9 @@ impl Writer for PostgresWriter {
     }
 
     fn commit(&mut self, mark: u64) -> Result<()> {
+        if self.progress.finished && self.open.is_none() && mark <= self.progress.mark {
+            return Ok(());
+        }
         self.commit_rows(mark).map_err(|error| self.explain(error))
     }
 

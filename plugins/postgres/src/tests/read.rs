@@ -231,7 +231,8 @@ fn a_window_holds_the_rows_after_the_last_one_up_to_the_largest_of_its_snapshot(
     let info = stream(&mut source, "public", "t");
     assert_eq!(info.cursors, ["id", "at", "n", "d", "s"]);
     let half_past = Some("2024-01-01T10:00:00.500000Z");
-    let cases: [(&str, Option<&str>, bool, &[i32], Option<&str>); 12] = [
+    type Case<'a> = (&'a str, Option<&'a str>, bool, &'a [i32], Option<&'a str>);
+    let cases: [Case<'_>; 12] = [
         ("at", None, true, &[1, 2, 3, 4], half_past),
         (
             "at",

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use setu_sdk::{
-    Batch, BatchBuilder, DataType, Destination, ErrorKind, Field, Schema, StreamInfo, StreamName, WriteMode,
-    Writer,
+    Batch, BatchBuilder, DataType, Destination, ErrorKind, Field, Reader, Schema, Source, StreamInfo,
+    StreamName, WriteMode, Writer,
 };
 
 use super::copy::{destination, load, source, stream};
@@ -115,10 +115,8 @@ fn an_earlier_attempt_stops_at_its_next_commit() {
         zombie.write(batch(&[(1, "zombie")])).unwrap();
         let mut next = to.begin(load("l", 2, &info(), mode)).unwrap();
         let error = zombie.commit(1).unwrap_err();
-        assert!(
-            matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unreachable),
-            "{mode:?}: {error}"
-        );
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{mode:?}: {error}");
+        assert!(error.message().contains("later attempt"), "{error}");
         for (at, part) in parts().into_iter().enumerate() {
             next.write(part).unwrap();
             next.commit(at as u64 + 1).unwrap();
@@ -506,4 +504,37 @@ fn a_load_of_no_rows_empties_an_overwritten_table_and_creates_a_missing_one() {
         assert_eq!(writer.finish().unwrap().rows_written, 0);
         assert_eq!(server.value(&format!("SELECT count(*) FROM {name}")), "0");
     }
+}
+
+#[test]
+fn a_session_that_the_server_ends_is_a_failure_that_may_be_tried_again() {
+    let server = Server::start();
+    server.execute(
+        "CREATE TABLE big AS SELECT i AS id, repeat('x', 1000) AS v FROM generate_series(1, 50000) i",
+    );
+    let end_sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'setu%' \
+                        AND pid <> pg_backend_pid()";
+    let mut from = source(json!({ "url": server.url() }));
+    let big = stream(&mut from, "public", "big");
+    let mut reader = from.read(super::copy::read_request(&big)).unwrap();
+    reader.next(super::copy::LIMIT).unwrap();
+    let mut writer = destination(&server.url(), "public")
+        .begin(load("l", 1, &info(), WriteMode::Append))
+        .unwrap();
+    writer.write(batch(&[(1, "a")])).unwrap();
+    server.execute(end_sessions);
+    let read_error = loop {
+        match reader.next(super::copy::LIMIT) {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("a read that was cut off came to its end"),
+            Err(error) => break error,
+        }
+    };
+    let write_error = writer.commit(1).unwrap_err();
+    for error in [read_error, write_error] {
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.is_retryable(), "{error}");
+    }
+    assert_eq!(run_until(&server, 2, WriteMode::Append, 100), Some(5));
+    assert_eq!(table(&server), "1a 2b 3c 4d 5e");
 }
