@@ -1,8 +1,8 @@
 //! The bundled Postgres connector: a source and a destination over `postgres-protocol` and the contract's `net`.
 //!
-//! From below: [`wire`] frames messages, [`client`] runs statements, [`session`] connects and logs in; [`catalog`] and
-//! [`types`] say what a table is made of; [`copy_out`] and [`decode`] turn the rows of a COPY into
-//! columns, [`encode`] and [`copy_in`] columns into rows; `source`
+//! From below: `wire` frames messages, `client` runs statements, `session` connects and logs in; `catalog` and
+//! `types` say what a table is made of; `copy_out` and `decode` turn the rows of a COPY into
+//! columns, `encode` and `copy_in` columns into rows; `source`
 //! and `destination` implement the SDK's traits with all that. A native build speaks to a real server as well (without
 //! TLS, which the host does), and that is how the tests run.
 

@@ -1,5 +1,5 @@
-//! From a configuration to a session that is ready for work: hosts in turn, TLS as `sslmode` says, log-in, and the
-//! settings that make every text the server sends canonical.
+//! From a configuration to a session: hosts in turn, TLS as `sslmode` says, log-in; and the transactions in which every
+//! text that the server sends is canonical.
 
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
@@ -12,14 +12,26 @@ use crate::conninfo::{ConnInfo, SslMode};
 use crate::failure;
 use crate::wire::Wire;
 
-/// Pins what changes how values read as text, and lifts limits that are meant for people at a prompt.
-///
-/// With `search_path` at the system's own schema every other name is spelled with its schema, so that a type's name
-/// means the same to whoever reads it.
-const SETTINGS: &str = "SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, MDY'; SET IntervalStyle = 'postgres'; \
-    SET TimeZone = 'UTC'; SET extra_float_digits = 3; SET bytea_output = 'hex'; SET xmloption = 'content'; \
-    SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
-    SET standard_conforming_strings = on; SET search_path = pg_catalog";
+/// Pins what changes how values read as text, and lifts limits that are meant for people at a prompt. Only for the
+/// transaction: behind a pooler the session is not ours, and the next user of it must find it as it was.
+const PINNED: &str = "SET LOCAL client_encoding = 'UTF8'; SET LOCAL DateStyle = 'ISO, MDY'; \
+    SET LOCAL IntervalStyle = 'postgres'; SET LOCAL TimeZone = 'UTC'; SET LOCAL extra_float_digits = 3; \
+    SET LOCAL bytea_output = 'hex'; SET LOCAL xmloption = 'content'; SET LOCAL statement_timeout = 0; \
+    SET LOCAL idle_in_transaction_session_timeout = 0";
+
+/// Begins a transaction that reads from one snapshot. With `search_path` at the system's own schema every other name is
+/// spelled with its schema, so that a type's name means the same to whoever reads it.
+pub(crate) fn begin_reading(client: &mut Client) -> Result<()> {
+    client.execute(&format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {PINNED}; SET LOCAL search_path = pg_catalog"
+    ))
+}
+
+/// Begins a transaction that writes. Triggers of the target run with the user's own search path, as in any other
+/// session; this crate spells every name with its schema.
+pub(crate) fn begin_writing(client: &mut Client) -> Result<()> {
+    client.execute(&format!("BEGIN; {PINNED}; SET LOCAL lock_timeout = 0"))
+}
 
 /// Everything that a connection needs to know.
 #[derive(Clone, Debug)]
@@ -95,9 +107,7 @@ impl Endpoint {
                 _ => {}
             }
         }
-        let mut client = Client::new(wire);
-        client.execute(SETTINGS)?;
-        Ok(client)
+        Ok(Client::new(wire))
     }
 
     fn user(&self) -> Result<&str> {

@@ -11,7 +11,7 @@ use setu_sdk::{Capabilities, Destination, LoadRequest, Result, WriteMode};
 
 use crate::client::Client;
 use crate::config::DestinationConfig;
-use crate::session::Endpoint;
+use crate::session::{self, Endpoint};
 use plan::Plan;
 use progress::Progress;
 use writer::PostgresWriter;
@@ -53,7 +53,8 @@ impl Destination for PostgresDestination {
         // Outside of the transaction, which a type's name that is none would break.
         let definitions = target::column_definitions(&mut client, &schema.fields, &table.schema)?;
 
-        client.execute("BEGIN; SET LOCAL lock_timeout = '60s'")?;
+        session::begin_writing(&mut client)?;
+        client.execute("SET LOCAL lock_timeout = '60s'")?;
         let mut progress = Progress::take_over(&mut client, &load, &table)?;
         if progress.finished {
             client.execute("COMMIT")?;
@@ -92,13 +93,10 @@ impl Destination for PostgresDestination {
 }
 
 impl PostgresDestination {
-    /// A session for writing. Triggers of the target run as in any other session, with the user's own search path;
-    /// this crate spells every name with its schema.
+    /// A session that a later attempt can tell from others.
     fn connect(&self, load: &LoadRequest) -> Result<Client> {
         let mut endpoint = self.endpoint.clone();
         endpoint.info.application_name = Some(progress::session_name(&load.load_id));
-        let mut client = endpoint.connect()?;
-        client.execute("RESET search_path")?;
-        Ok(client)
+        endpoint.connect()
     }
 }

@@ -6,6 +6,7 @@
 use setu_sdk::{Error, LoadRequest, Result, WriteMode};
 
 use crate::client::Client;
+use crate::session;
 use crate::sql::{Table, ident};
 
 /// The table's name.
@@ -41,7 +42,7 @@ pub(crate) fn hash(text: &str) -> u64 {
 
 /// Creates schema and progress table where they are missing. Two streams that begin at once take turns.
 pub(crate) fn prepare_schema(client: &mut Client, schema: &str) -> Result<()> {
-    client.execute("BEGIN")?;
+    session::begin_writing(client)?;
     let lock = (hash(schema) as i64).to_string();
     client.query("SELECT pg_advisory_xact_lock($1::int8)", &[Some(&lock)])?;
     if !crate::catalog::schema_exists(client, schema)? {

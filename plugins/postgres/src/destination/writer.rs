@@ -8,7 +8,7 @@ use super::shadow;
 use crate::client::Client;
 use crate::copy_in::CopyIn;
 use crate::encode::{self, Encoder};
-use crate::session::Endpoint;
+use crate::session::{self, Endpoint};
 use crate::sql::{Table, ident, idents};
 
 /// Where rows wait for a cast or a merge. It lives as long as the transaction.
@@ -70,7 +70,7 @@ impl PostgresWriter {
 
     /// Begins the transaction and the COPY of the next commit.
     fn open(&mut self) -> Result<CopyIn> {
-        self.client.execute("BEGIN")?;
+        session::begin_writing(&mut self.client)?;
         let sql = if self.is_staged() {
             let columns = self.plan.columns.iter().enumerate();
             let columns: Vec<String> = columns
@@ -186,7 +186,7 @@ impl PostgresWriter {
                 rows
             }
             None => {
-                self.client.execute("BEGIN")?;
+                session::begin_writing(&mut self.client)?;
                 0
             }
         };
@@ -218,7 +218,7 @@ impl PostgresWriter {
     }
 
     fn publish(&mut self) -> Result<()> {
-        self.client.execute("BEGIN")?;
+        session::begin_writing(&mut self.client)?;
         self.progress.finish(&mut self.client)?;
         if self.mode == WriteMode::Overwrite {
             shadow::publish(&mut self.client, &self.progress, &self.load_id, &self.schema)?;

@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::config::{SourceConfig, TextType};
 use crate::copy_out::{CopyOut, Grid};
 use crate::decode::Decoder;
-use crate::session::Endpoint;
+use crate::session::{self, Endpoint};
 use crate::sql::Table;
 use crate::types::Travel;
 use position::{Position, Upper};
@@ -24,9 +24,6 @@ pub struct PostgresSource {
     config: SourceConfig,
     endpoint: Endpoint,
 }
-
-/// A snapshot that all rows of one read come from, and in which foreign writers cannot be disturbed.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 impl Source for PostgresSource {
     type Config = SourceConfig;
@@ -52,6 +49,7 @@ impl Source for PostgresSource {
 
     fn discover(&mut self) -> Result<Vec<StreamInfo>> {
         let mut client = self.endpoint.connect()?;
+        session::begin_reading(&mut client)?;
         let relations = catalog::relations(&mut client, &Scope::Readable(self.config.schemas.as_deref()))?;
         client.close();
         Ok(relations
@@ -62,7 +60,7 @@ impl Source for PostgresSource {
 
     fn count(&mut self, request: &ReadRequest, limit: u64) -> Result<Option<u64>> {
         let mut client = self.endpoint.connect()?;
-        client.execute(BEGIN)?;
+        session::begin_reading(&mut client)?;
         let relation = find(&mut client, &request.name)?;
         let (_, conditions) = self.conditions(&relation, request)?;
         let sql = format!(
@@ -80,7 +78,7 @@ impl Source for PostgresSource {
             return Err(Error::unsupported("a Postgres table is read as one range"));
         }
         let mut client = self.endpoint.connect()?;
-        client.execute(BEGIN)?;
+        session::begin_reading(&mut client)?;
         let relation = find(&mut client, &request.name)?;
         let (position, conditions) = self.conditions(&relation, &request)?;
         let until = match position.as_ref().and_then(|position| position.window.clone()) {

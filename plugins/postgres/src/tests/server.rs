@@ -94,9 +94,7 @@ impl Server {
 
     /// Runs statements.
     pub(super) fn execute(&self, sql: &str) {
-        let mut session = self.session();
-        session.execute("RESET search_path").unwrap();
-        session
+        self.session()
             .execute(sql)
             .unwrap_or_else(|error| panic!("{error}\n{sql}"));
     }
@@ -119,21 +117,16 @@ impl Server {
             .arg(&self.folder));
     }
 
-    /// A session with the search path that people have.
-    fn people_session(&self) -> Client {
-        let mut session = self.session();
-        session.execute("RESET search_path").unwrap();
-        session
-    }
-
     /// All rows of a query, each as the texts of its values.
     pub(super) fn rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
-        texts(&mut self.people_session(), sql)
+        texts(&mut self.session(), sql)
     }
 
     /// The same with every name spelled with its schema.
     pub(super) fn canonical_rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
-        texts(&mut self.session(), sql)
+        let mut session = self.session();
+        session.execute("SET search_path = pg_catalog").unwrap();
+        texts(&mut session, sql)
     }
 
     /// The single value of a query.
@@ -173,6 +166,9 @@ impl Drop for Server {
 }
 
 fn texts(session: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
+    session
+        .execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET extra_float_digits = 3")
+        .unwrap();
     let rows = session
         .query(sql, &[])
         .unwrap_or_else(|error| panic!("{error}\n{sql}"));

@@ -48,6 +48,12 @@ INSERT INTO every_type (id, f4, f8, n, d, tm, ts, tz, iv) VALUES
 fn every_type_arrives_with_its_extremes_and_its_own_type() {
     let (from, to) = (Server::start(), Server::start());
     from.execute(EVERY_TYPE);
+    // What a database is set to must not change what its values are.
+    let odd = "ALTER DATABASE postgres SET TimeZone = 'Asia/Kolkata'; ALTER DATABASE postgres SET DateStyle = 'SQL, DMY'; \
+        ALTER DATABASE postgres SET IntervalStyle = 'sql_standard'; ALTER DATABASE postgres SET extra_float_digits = -15; \
+        ALTER DATABASE postgres SET bytea_output = 'escape'; ALTER DATABASE postgres SET standard_conforming_strings = off";
+    from.execute(odd);
+    to.execute(odd);
     to.execute(
         "CREATE SCHEMA ext; CREATE EXTENSION hstore; CREATE EXTENSION citext SCHEMA ext; \
         CREATE SCHEMA \"Odd \"\"schema\"\".\"; CREATE TYPE \"Odd \"\"schema\"\".\".pair AS (a int, b text); \
