@@ -85,15 +85,20 @@ fn the_example_of_the_documentation_runs_by_path_and_by_name() {
     assert_eq!(by_name.read("out/countdown.csv"), "n\n5\n4\n3\n2\n1\n");
 }
 
-/// The README shows the example in full; a copy that differs would not compile for a reader.
+/// The README and the guide show the example in full; a copy that differs would not compile for a reader.
 #[test]
-fn the_readme_shows_the_example_as_it_is() {
+fn the_documentation_shows_the_example_as_it_is() {
     let code = std::fs::read_to_string(repository().join("examples/plugin/src/lib.rs")).expect("the example");
-    let readme = std::fs::read_to_string(repository().join("README.md")).expect("the README");
-    assert!(
-        readme.contains(&format!("```rust\n{}\n```", code.trim_end())),
-        "README.md must hold:\n{code}"
-    );
+    for (page, before) in [
+        ("README.md", ""),
+        ("docs/writing-a-connector.md", "// src/lib.rs\n"),
+    ] {
+        let text = std::fs::read_to_string(repository().join(page)).expect("the page");
+        assert!(
+            text.contains(&format!("```rust\n{before}{}\n```", code.trim_end())),
+            "{page} must hold:\n{code}"
+        );
+    }
     assert!(
         code.lines().count() <= 40,
         "a plugin in 40 lines has {}",

@@ -9,21 +9,18 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use setu_sdk::{
-    Batch, Capabilities, Destination, Error, LoadRequest, Result, Schema, StreamName, Summary, WriteMode,
-    Writer,
+    Batch, Capabilities, Destination, Error, LoadRequest, Result, Schema, Summary, WriteMode, Writer,
 };
 
 use crate::config::DestinationConfig;
 use crate::dialect::Dialect;
 use crate::encode::Encoder;
+use crate::files::file_name;
 use crate::progress::{Paths, Plan, Progress, Stage, at, plan};
 use crate::records::Records;
 
 /// Rows gather until there is this much.
 const BUFFER_BYTES: usize = 256 << 10;
-
-/// The longest file name that is made, so that the hidden names beside it fit a file system's 255 bytes as well.
-const MAX_NAME_BYTES: usize = 180;
 
 /// Writes CSV files.
 #[derive(Debug)]
@@ -88,40 +85,6 @@ impl Destination for CsvDestination {
             Plan::Finished(progress) => CsvWriter::finished(paths, &load, &self.dialect, progress),
         }
     }
-}
-
-/// A stream's file name: `namespace.name.csv`, where characters that could mean something to a file system stand as
-/// `%` and two hexadecimal digits for each byte. No two streams share one.
-fn file_name(stream: &StreamName) -> Result<String> {
-    let escape = |part: &str, out: &mut String| {
-        for (at, c) in part.char_indices() {
-            let inner_space = c == ' ' && at > 0 && at + 1 < part.len();
-            if c.is_alphanumeric() || matches!(c, '_' | '-') || inner_space {
-                out.push(c);
-            } else {
-                let mut bytes = [0; 4];
-                out.extend(
-                    c.encode_utf8(&mut bytes)
-                        .bytes()
-                        .map(|byte| format!("%{byte:02X}")),
-                );
-            }
-        }
-    };
-    let mut name = String::new();
-    if let Some(namespace) = &stream.namespace {
-        escape(namespace, &mut name);
-        name.push('.');
-    }
-    escape(&stream.name, &mut name);
-    name.push_str(".csv");
-    if name.len() > MAX_NAME_BYTES {
-        return Err(Error::unsupported(format!(
-            "the file for {stream} would have a name of {} bytes; at most {MAX_NAME_BYTES} are possible",
-            name.len()
-        )));
-    }
-    Ok(name)
 }
 
 /// A load under way.

@@ -1,13 +1,16 @@
-//! Which files a path names, and the streams that they are.
+//! Which files a path names and the streams that they are, and which file a stream becomes.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use setu_sdk::{Error, Result};
+use setu_sdk::{Error, Result, StreamName};
 
 /// The endings of files that are read from a folder, each perhaps followed by `.gz`.
 const ENDINGS: [&str; 3] = [".csv", ".tsv", ".txt"];
+
+/// The longest file name that is made, so that the hidden names beside it fit a file system's 255 bytes as well.
+const MAX_NAME_BYTES: usize = 180;
 
 /// One file, which is one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,8 +94,44 @@ fn strip_ending<'a>(name: &'a str, ending: &str) -> Option<&'a str> {
     end.eq_ignore_ascii_case(ending).then_some(stem)
 }
 
+/// A stream's file name: `namespace.name.csv`, where characters that could mean something to a file system stand as
+/// `%` and two hexadecimal digits for each byte. No two streams share one.
+pub(crate) fn file_name(stream: &StreamName) -> Result<String> {
+    let escape = |part: &str, out: &mut String| {
+        for (at, c) in part.char_indices() {
+            let inner_space = c == ' ' && at > 0 && at + 1 < part.len();
+            if c.is_alphanumeric() || matches!(c, '_' | '-') || inner_space {
+                out.push(c);
+            } else {
+                let mut bytes = [0; 4];
+                out.extend(
+                    c.encode_utf8(&mut bytes)
+                        .bytes()
+                        .map(|byte| format!("%{byte:02X}")),
+                );
+            }
+        }
+    };
+    let mut name = String::new();
+    if let Some(namespace) = &stream.namespace {
+        escape(namespace, &mut name);
+        name.push('.');
+    }
+    escape(&stream.name, &mut name);
+    name.push_str(".csv");
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Error::unsupported(format!(
+            "the file for {stream} would have a name of {} bytes; at most {MAX_NAME_BYTES} are possible",
+            name.len()
+        )));
+    }
+    Ok(name)
+}
+
 #[cfg(test)]
 mod tests {
+    use setu_sdk::ErrorKind;
+
     use super::*;
 
     fn folder(names: &[&str]) -> tempfile::TempDir {
@@ -153,6 +192,25 @@ mod tests {
         assert_eq!(
             (one("more.csv.gz").stream.as_str(), one("more.csv.gz").gzip),
             ("more", true)
+        );
+    }
+
+    #[test]
+    fn every_stream_has_a_file_name_of_its_own() {
+        let cases = [
+            (StreamName::bare("orders"), "orders.csv"),
+            (StreamName::new("public", "orders"), "public.orders.csv"),
+            (StreamName::bare("public.orders"), "public%2Eorders.csv"),
+            (StreamName::bare("../x"), "%2E%2E%2Fx.csv"),
+            (StreamName::bare("a b%"), "a b%25.csv"),
+            (StreamName::bare(" Größe\0"), "%20Größe%00.csv"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(file_name(&name).unwrap(), expected);
+        }
+        assert_eq!(
+            file_name(&StreamName::bare("x".repeat(177))).unwrap_err().kind(),
+            ErrorKind::Unsupported
         );
     }
 }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use setu_sdk::{
-    BatchBuilder, BatchLimit, DataType, ErrorKind, Field, ReadRequest, Reader, Source, StreamInfo, text,
+    BatchBuilder, BatchLimit, DataType, ErrorKind, Field, ReadRequest, Reader, Source, StreamInfo,
+    StreamName, text,
 };
 
 use super::*;
@@ -295,25 +296,6 @@ fn an_upsert_is_refused() {
             .begin("l", 1, WriteMode::Upsert)
             .unwrap_err()
             .kind(),
-        ErrorKind::Unsupported
-    );
-}
-
-#[test]
-fn every_stream_has_a_file_name_of_its_own() {
-    let cases = [
-        (StreamName::bare("orders"), "orders.csv"),
-        (StreamName::new("public", "orders"), "public.orders.csv"),
-        (StreamName::bare("public.orders"), "public%2Eorders.csv"),
-        (StreamName::bare("../x"), "%2E%2E%2Fx.csv"),
-        (StreamName::bare("a b%"), "a b%25.csv"),
-        (StreamName::bare(" Größe\0"), "%20Größe%00.csv"),
-    ];
-    for (name, expected) in cases {
-        assert_eq!(file_name(&name).unwrap(), expected);
-    }
-    assert_eq!(
-        file_name(&StreamName::bare("x".repeat(177))).unwrap_err().kind(),
         ErrorKind::Unsupported
     );
 }

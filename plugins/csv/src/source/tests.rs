@@ -326,6 +326,29 @@ fn a_position_in_a_file_that_was_changed_is_a_conflict() {
 }
 
 #[test]
+fn a_position_must_still_be_the_end_of_a_line() {
+    // Beyond the bytes by which a file is recognised.
+    let before = format!("n\n{}", "1234567\n".repeat(1000));
+    for name in ["t.csv", "t.csv.gz"] {
+        let lab = Lab::new(&[(name, before.as_bytes())]);
+        let mut reader = lab.source("").read(all("t")).unwrap();
+        let position = drain(&mut reader, 900).unwrap().swap_remove(0).1;
+        let request = ReadRequest {
+            resume_after: Some(position),
+            ..all("t")
+        };
+        assert_eq!(lab.rows(request.clone()).unwrap().len(), 100);
+        let mut after = before.clone().into_bytes();
+        after[2 + 900 * 8 - 1] = b'8';
+        // Not compressed: the change must not show in the length.
+        if name == "t.csv" {
+            lab.put(name, &after);
+            assert_eq!(lab.rows(request).unwrap_err().kind(), ErrorKind::Conflict);
+        }
+    }
+}
+
+#[test]
 fn what_is_appended_during_a_read_is_not_read() {
     let lab = Lab::new(&[("t.csv", b"n\n1\n2\n")]);
     let mut reader = lab.source("").read(all("t")).unwrap();
