@@ -295,7 +295,13 @@ fn big_endian(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use setu_sdk::net::Stream;
+
     use super::*;
+    use crate::wire::Wire;
 
     #[test]
     fn a_row_is_found_only_once_it_is_whole() {
@@ -325,5 +331,63 @@ mod tests {
         assert!(matches!(find_header(&header[..20]), Ok(Found::Partial)));
         header[12] = 1;
         assert!(find_header(&header).is_err());
+    }
+
+    /// What a server answers to a COPY of one column: these payloads, each in a message of its own.
+    fn serve(payloads: Vec<Vec<u8>>) -> CopyOut {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let frame = |tag: u8, payload: &[u8]| {
+            let length = (payload.len() as u32 + 4).to_be_bytes();
+            [&[tag][..], &length, payload].concat()
+        };
+        let mut answer = frame(b'H', &[1, 0, 1, 0, 1]);
+        for payload in &payloads {
+            answer.extend(frame(b'd', payload));
+        }
+        answer.extend([frame(b'c', b""), frame(b'C', b"COPY 3\0"), frame(b'Z', b"I")].concat());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut query = [0; 6];
+            stream.read_exact(&mut query).unwrap();
+            // In two pieces, so that the reader has to come back for more.
+            let (first, second) = answer.split_at(answer.len() / 2);
+            stream.write_all(first).unwrap();
+            stream.write_all(second).unwrap();
+        });
+        let wire = Wire::new(Stream::connect("127.0.0.1", port).unwrap());
+        CopyOut::start(Client::new(wire), "", 1).unwrap()
+    }
+
+    #[test]
+    fn rows_may_be_torn_apart_between_messages_anywhere() {
+        let mut data = [SIGNATURE, &[0; 8]].concat();
+        for value in [b"one".as_slice(), b"", b"three"] {
+            data.extend([0, 1]);
+            data.extend((value.len() as u32).to_be_bytes());
+            data.extend(value);
+        }
+        data.extend([255, 255]);
+        for cut in 0..=data.len() {
+            let (head, tail) = data.split_at(cut);
+            let payloads = [
+                vec![head.to_vec(), tail.to_vec()],
+                data.chunks(cut.max(1)).map(<[u8]>::to_vec).collect(),
+            ];
+            for payloads in payloads {
+                let mut copy = serve(payloads);
+                let (mut grid, mut values) = (Grid::default(), Vec::new());
+                while copy.rows(2, 1 << 20, &mut grid).unwrap().0 > 0 {
+                    let bytes = copy.bytes();
+                    values.extend(grid.column(0, bytes).map(|cell| cell.unwrap().to_vec()));
+                    assert_eq!(grid.last(0, bytes), values.last().map(Vec::as_slice));
+                }
+                assert_eq!(
+                    values,
+                    [b"one".to_vec(), b"".to_vec(), b"three".to_vec()],
+                    "cut at {cut}"
+                );
+            }
+        }
     }
 }

@@ -132,9 +132,29 @@ fn at_host(error: Error, host: &str, port: u16) -> Error {
 }
 
 fn tls_failed(error: Error) -> Error {
-    error.context(
-        "TLS failed (set `sslrootcert` or `ca_pem` to the CA of the server, or choose a less strict `sslmode`)",
+    let way_out = "set `sslrootcert` or `ca_pem` to the CA of the server, or choose a less strict `sslmode`";
+    Error::new(
+        error.kind(),
+        format!("TLS failed: {}; {way_out}", error.message()),
     )
+}
+
+/// The oldest server that has all that this crate asks of a catalogue.
+const OLDEST_SERVER: u32 = 120_000;
+
+/// Makes sure that the server is one that this crate knows.
+pub(crate) fn check(client: &mut Client) -> Result<()> {
+    let row = client.query_one(
+        "SELECT current_setting('server_version_num'), current_setting('server_version')",
+        &[],
+    )?;
+    if row.number::<u32>(0)? < OLDEST_SERVER {
+        return Err(Error::unsupported(format!(
+            "the server is Postgres {}; this connector needs version 12 or newer",
+            row.text(1)?
+        )));
+    }
+    Ok(())
 }
 
 /// What a certificate must prove. As in libpq, `require` checks it once a CA is given.
@@ -164,6 +184,17 @@ mod tests {
         for (mode, has_ca, expected) in cases {
             assert_eq!(verification(mode, has_ca), expected, "{mode:?} {has_ca}");
         }
+    }
+
+    #[test]
+    fn a_failure_of_tls_ends_with_the_way_out() {
+        let error = tls_failed(Error::unreachable("no certificate"));
+        assert!(
+            error
+                .message()
+                .starts_with("TLS failed: no certificate; set `sslrootcert`"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -33,7 +33,9 @@ impl Destination for PostgresDestination {
     }
 
     fn check(&mut self) -> Result<()> {
-        self.endpoint.connect()?.close();
+        let mut client = self.endpoint.connect()?;
+        session::check(&mut client)?;
+        client.close();
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use crate::session;
 use crate::sql::{Table, ident};
 
 /// The table's name.
-const LOADS: &str = "_setu_loads";
+pub(crate) const LOADS: &str = "_setu_loads";
 
 /// A load's row, as this attempt last saw it.
 #[derive(Debug)]

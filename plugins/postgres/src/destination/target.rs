@@ -4,6 +4,7 @@ use setu_sdk::{Error, Field, LoadRequest, Result, Schema};
 
 use super::native;
 use super::plan::Plan;
+use super::progress;
 use crate::catalog::{self, Kind, Relation, Scope};
 use crate::client::Client;
 use crate::sql::{Table, ident, idents};
@@ -14,6 +15,12 @@ pub(crate) fn table_of(load: &LoadRequest, schema: Option<&str>) -> Result<Table
     let namespace = schema.or(stream.name.namespace.as_deref()).unwrap_or("public");
     catalog::check_name("schema", namespace)?;
     catalog::check_name("table", &stream.name.name)?;
+    if stream.name.name == progress::LOADS {
+        return Err(Error::config(format!(
+            "a stream named {} cannot be written: the table of this name keeps the progress of loads",
+            stream.name
+        )));
+    }
     for field in &stream.schema.fields {
         catalog::check_name("column", &field.name)?;
     }

@@ -36,6 +36,7 @@ impl Source for PostgresSource {
 
     fn check(&mut self) -> Result<()> {
         let mut client = self.endpoint.connect()?;
+        session::check(&mut client)?;
         for schema in self.config.schemas.iter().flatten() {
             if !catalog::schema_exists(&mut client, schema)? {
                 return Err(Error::config(format!(

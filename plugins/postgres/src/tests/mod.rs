@@ -4,5 +4,6 @@ mod copy;
 mod read;
 mod server;
 mod session;
+mod targets;
 mod types;
 mod write;

@@ -326,3 +326,28 @@ fn a_type_of_the_source_is_told_in_its_own_words() {
     ];
     assert_eq!(facts, expected);
 }
+
+#[test]
+fn what_a_database_is_set_to_does_not_change_how_values_read_as_text() {
+    let server = Server::start();
+    server.execute(
+        "CREATE TABLE t AS SELECT '1 mon -1 days +02:03:04.000005'::interval AS i, \
+           ARRAY['2024-03-01 12:00:00.5+02'::timestamptz] AS z, ARRAY[0.1::float8] AS f, ARRAY['\\x00ff'::bytea] AS b, \
+           'public.t'::text AS reg; ALTER TABLE t ALTER reg TYPE regclass USING 't'::regclass; \
+         ALTER DATABASE postgres SET TimeZone = 'Asia/Kolkata'; ALTER DATABASE postgres SET DateStyle = 'German'; \
+         ALTER DATABASE postgres SET IntervalStyle = 'sql_standard'; \
+         ALTER DATABASE postgres SET extra_float_digits = -15; ALTER DATABASE postgres SET bytea_output = 'escape'",
+    );
+    let mut source = source(json!({ "url": server.url() }));
+    let info = stream(&mut source, "public", "t");
+    let batch = read_all(&mut source, read_request(&info), LIMIT).remove(0).batch;
+    let texts: Vec<&str> = batch.views().iter().map(|column| column.str(0)).collect();
+    let expected = [
+        "1 mon -1 days +02:03:04.000005",
+        "{\"2024-03-01 10:00:00.5+00\"}",
+        "{0.1}",
+        "{\"\\\\x00ff\"}",
+        "public.t",
+    ];
+    assert_eq!(texts, expected);
+}

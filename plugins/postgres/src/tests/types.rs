@@ -1,7 +1,7 @@
 //! Every type, with its extremes, arrives as it was.
 
 use serde_json::json;
-use setu_sdk::{DataType, WriteMode};
+use setu_sdk::{DataType, Reader, Source, WriteMode};
 
 use super::copy::{copy, destination, source, stream};
 use super::server::Server;
@@ -156,7 +156,6 @@ fn a_nan_in_a_decimal_column_is_refused_by_name_and_read_with_as_text() {
     let mut strict = source(json!({ "url": server.url() }));
     let info = stream(&mut strict, "public", "t");
     assert_eq!(info.schema.fields[1].data_type, DataType::decimal(10, 2));
-    use setu_sdk::{Reader, Source};
     let mut reader = strict.read(super::copy::read_request(&info)).unwrap();
     let error = reader.next(super::copy::LIMIT).unwrap_err();
     assert_eq!(error.kind(), setu_sdk::ErrorKind::Data);
@@ -176,4 +175,32 @@ fn a_nan_in_a_decimal_column_is_refused_by_name_and_read_with_as_text() {
     );
     assert_eq!(server.value("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'b.t'::regclass AND attname = 'amount'"), "numeric(10,2)");
     assert_eq!(server.value("SELECT amount FROM b.t"), "NaN");
+}
+
+#[test]
+fn a_timestamp_beyond_64_bits_is_refused_by_name_and_read_with_as_text() {
+    let server = Server::start();
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamp); INSERT INTO t VALUES (1, '294276-12-31 23:59:59.999999')");
+    let mut strict = source(json!({ "url": server.url() }));
+    let info = stream(&mut strict, "public", "t");
+    let mut reader = strict.read(super::copy::read_request(&info)).unwrap();
+    let error = reader.next(super::copy::LIMIT).unwrap_err();
+    assert_eq!(error.kind(), setu_sdk::ErrorKind::Data);
+    assert!(
+        error.message().contains("`at`") && error.message().contains("as_text"),
+        "{error}"
+    );
+    let mut wide = source(json!({ "url": server.url(), "as_text": ["timestamp"] }));
+    let info = stream(&mut wide, "public", "t");
+    copy(
+        &mut wide,
+        &info,
+        &mut destination(&server.url(), "b"),
+        "l",
+        WriteMode::Append,
+    );
+    assert_eq!(
+        server.value("SELECT count(*) FROM b.t JOIN t USING (id, at)"),
+        "1"
+    );
 }

@@ -10,7 +10,7 @@ use super::copy::{destination, load, source, stream};
 use super::server::Server;
 
 /// `t(id, v)` with a key.
-fn info() -> StreamInfo {
+pub(super) fn info() -> StreamInfo {
     let fields = [
         Field::new("id", DataType::Int32).not_null(),
         Field::new("v", DataType::Text),
@@ -22,7 +22,7 @@ fn info() -> StreamInfo {
     )
 }
 
-fn batch(rows: &[(i32, &str)]) -> Batch {
+pub(super) fn batch(rows: &[(i32, &str)]) -> Batch {
     let mut builder = BatchBuilder::new(&info().schema);
     for (id, v) in rows {
         builder.column(0).push_i32(*id);
@@ -39,12 +39,12 @@ fn parts() -> Vec<Batch> {
     ]
 }
 
-fn table(server: &Server) -> String {
+pub(super) fn table(server: &Server) -> String {
     server.value("SELECT coalesce(string_agg(id || v, ' ' ORDER BY id, v), '') FROM t")
 }
 
 /// What kills a writer: after how many calls it stops being called.
-fn run_until(server: &Server, attempt: u64, mode: WriteMode, calls: usize) -> Option<u64> {
+pub(super) fn run_until(server: &Server, attempt: u64, mode: WriteMode, calls: usize) -> Option<u64> {
     let mut left = calls;
     let mut step = move || {
         left = left.checked_sub(1)?;
@@ -98,7 +98,7 @@ fn a_load_that_dies_between_any_two_calls_ends_as_if_nothing_had_happened() {
     }
 }
 
-fn leftovers(server: &Server) -> u32 {
+pub(super) fn leftovers(server: &Server) -> u32 {
     server
         .value("SELECT count(*) FROM pg_class WHERE relname LIKE '\\_setu\\_new%'")
         .parse()
@@ -218,294 +218,6 @@ fn an_upsert_without_a_way_to_tell_rows_apart_is_refused() {
     );
 }
 
-fn overwrite(server: &Server, id: &str) -> setu_sdk::Result<()> {
-    let mut writer =
-        destination(&server.url(), "public").begin(load(id, 1, &info(), WriteMode::Overwrite))?;
-    writer.write(batch(&[(1, "new")]))?;
-    writer.commit(1)?;
-    writer.finish().map(drop)
-}
-
-#[test]
-fn what_hangs_on_the_target_survives_an_overwrite() {
-    let server = Server::start();
-    let cases = [
-        ("CREATE VIEW seen AS SELECT v FROM t", "SELECT v FROM seen"),
-        (
-            "GRANT SELECT ON t TO PUBLIC",
-            "SELECT 'new' WHERE has_table_privilege('pg_monitor', 't', 'SELECT')",
-        ),
-        (
-            "COMMENT ON COLUMN t.v IS 'new'",
-            "SELECT col_description('t'::regclass, 2)",
-        ),
-        (
-            "CREATE INDEX by_v ON t (v)",
-            "SELECT 'new' WHERE to_regclass('by_v') IS NOT NULL",
-        ),
-        (
-            "ALTER TABLE t ADD extra text NOT NULL DEFAULT 'new'",
-            "SELECT extra FROM t",
-        ),
-        (
-            "ALTER TABLE t ADD n int GENERATED ALWAYS AS IDENTITY",
-            "SELECT 'new' FROM t WHERE n > 0",
-        ),
-        (
-            "ALTER TABLE t ADD w text GENERATED ALWAYS AS (v) STORED",
-            "SELECT w FROM t",
-        ),
-        (
-            "CREATE TABLE other (id int PRIMARY KEY); INSERT INTO other VALUES (1); ALTER TABLE t ADD FOREIGN KEY (id) REFERENCES other NOT VALID",
-            "SELECT 'new' FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'f'",
-        ),
-        (
-            "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()",
-            "SELECT 'new' FROM pg_trigger WHERE tgname = 'g'",
-        ),
-        (
-            "ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON t USING (true)",
-            "SELECT 'new' FROM pg_policy",
-        ),
-        (
-            "ALTER TABLE t ADD CHECK (id > -5)",
-            "SELECT 'new' FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'c'",
-        ),
-        (
-            "CREATE PUBLICATION p FOR TABLE t",
-            "SELECT 'new' FROM pg_publication_tables",
-        ),
-        (
-            "ALTER TABLE t REPLICA IDENTITY FULL",
-            "SELECT 'new' FROM pg_class WHERE oid = 't'::regclass AND relreplident = 'f'",
-        ),
-        (
-            "ALTER TABLE t SET (fillfactor = 50)",
-            "SELECT 'new' FROM pg_class WHERE oid = 't'::regclass AND reloptions IS NOT NULL",
-        ),
-        (
-            "CREATE USER keeper; ALTER TABLE t OWNER TO keeper",
-            "SELECT 'new' FROM pg_class WHERE oid = 't'::regclass AND relowner = 'keeper'::regrole",
-        ),
-        (
-            "CREATE STATISTICS st ON id, v FROM t",
-            "SELECT 'new' FROM pg_statistic_ext",
-        ),
-        (
-            "ALTER TABLE t RENAME CONSTRAINT t_pkey TO my_key",
-            "SELECT 'new' FROM pg_constraint WHERE conname = 'my_key' AND conrelid = 't'::regclass",
-        ),
-    ];
-    for (at, (hang, look)) in cases.into_iter().enumerate() {
-        server.execute(
-            "DROP SCHEMA public CASCADE; CREATE SCHEMA public; CREATE TABLE t (id int PRIMARY KEY, v text); \
-             INSERT INTO t VALUES (9, 'old')",
-        );
-        server.execute(hang);
-        overwrite(&server, &at.to_string()).unwrap_or_else(|error| panic!("{hang}: {error}"));
-        assert_eq!(table(&server), "1new", "{hang}");
-        let seen: Vec<String> = server.rows(look).into_iter().flatten().flatten().collect();
-        assert_eq!(seen, ["new"], "{hang}");
-        assert_eq!(leftovers(&server), 0, "{hang}");
-        server.execute("DROP PUBLICATION IF EXISTS p");
-    }
-}
-
-#[test]
-fn an_overwrite_that_would_break_references_is_refused_before_it_writes() {
-    let server = Server::start();
-    server.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'); \
-         CREATE TABLE child (t int CONSTRAINT to_t REFERENCES t ON DELETE CASCADE); INSERT INTO child VALUES (1)",
-    );
-    let error = overwrite(&server, "a").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(
-        error.message().contains("to_t") && error.message().contains("upsert"),
-        "{error}"
-    );
-    assert_eq!(
-        (table(&server), server.value("SELECT count(*) FROM child")),
-        ("1old".to_owned(), "1".to_owned())
-    );
-}
-
-#[test]
-fn an_overwrite_takes_new_columns_where_nothing_hangs_on_the_old_table() {
-    let server = Server::start();
-    server.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (9)");
-    overwrite(&server, "a").unwrap();
-    assert_eq!(table(&server), "1new");
-    assert_eq!(
-        server.value("SELECT conname FROM pg_constraint WHERE conrelid = 't'::regclass"),
-        "t_pkey"
-    );
-
-    server.execute("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY); CREATE VIEW seen AS SELECT id FROM t");
-    let error = overwrite(&server, "b").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(
-        error.message().contains("`v` is missing") && error.message().contains("seen"),
-        "{error}"
-    );
-
-    server.execute("DROP TABLE t CASCADE; CREATE TABLE t (id int8, v varchar(40) NOT NULL)");
-    overwrite(&server, "c").unwrap();
-    let types = "SELECT string_agg(format_type(atttypid, atttypmod) || attnotnull, ' ' ORDER BY attnum) FROM pg_attribute \
-        WHERE attrelid = 't'::regclass AND attnum > 0";
-    assert_eq!(
-        server.value(types),
-        "biginttrue character varying(40)true",
-        "types that fit are kept"
-    );
-}
-
-#[test]
-fn a_partitioned_target_is_filled_in_every_mode() {
-    let server = Server::start();
-    for mode in [WriteMode::Append, WriteMode::Overwrite, WriteMode::Upsert] {
-        server.execute(
-            "DROP TABLE IF EXISTS t, _setu_loads; CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); \
-             CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (3); CREATE TABLE t2 PARTITION OF t DEFAULT",
-        );
-        assert_eq!(run_until(&server, 1, mode, 100), Some(5));
-        assert_eq!(
-            (table(&server), server.value("SELECT count(*) FROM t1")),
-            ("1a 2b 3c 4d 5e".into(), "2".into())
-        );
-    }
-}
-
-#[test]
-fn a_table_of_other_types_is_filled_without_loss_or_refused_by_column() {
-    let server = Server::start();
-    let schema = Schema::new([
-        Field::new("n", DataType::Int64),
-        Field::new("s", DataType::Text),
-        Field::new("ts", DataType::Timestamp),
-    ]);
-    let info = StreamInfo::new(StreamName::new("public", "w"), "file", schema);
-    let rows = |n: i64, s: &str, ts: i64| {
-        let mut builder = BatchBuilder::new(&info.schema);
-        builder.column(0).push_i64(n);
-        builder.column(1).push_str(s);
-        builder.column(2).push_i64(ts);
-        builder.finish()
-    };
-    let write = |id: &str, batch: Batch| -> setu_sdk::Result<()> {
-        let mut writer = destination(&server.url(), "public").begin(load(id, 1, &info, WriteMode::Append))?;
-        writer.write(batch)?;
-        writer.commit(1)
-    };
-    server.execute("CREATE TABLE w (n int2, s numeric(6,2), ts timestamp(3), more text)");
-    write("a", rows(7, "12.5", 1_000_000)).unwrap();
-    assert_eq!(
-        server.value("SELECT n || ' ' || s || ' ' || ts FROM w"),
-        "7 12.50 1970-01-01 00:00:01"
-    );
-    let cases = [
-        ("b", rows(40_000, "1", 0), "`n`"),
-        ("c", rows(1, "twelve", 0), "twelve"),
-        ("d", rows(1, "123456", 0), "overflow"),
-        ("e", rows(1, "1", 1), "`ts`"),
-    ];
-    for (id, batch, part) in cases {
-        let error = write(id, batch).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Data, "{error}");
-        assert!(error.message().contains(part), "{error}");
-    }
-    server.execute("ALTER TABLE w ALTER s TYPE varchar(5)");
-    assert_eq!(
-        write("f", rows(1, "sixteen", 0)).unwrap_err().code(),
-        Some("22001")
-    );
-    let error = write("g", rows(1, "a\0b", 0)).unwrap_err();
-    assert!(
-        error.message().contains("`s`") && error.message().contains("NUL"),
-        "{error}"
-    );
-    assert_eq!(server.value("SELECT count(*) FROM w"), "1");
-
-    server.execute("ALTER TABLE w ALTER n TYPE real, DROP ts, ADD required int NOT NULL DEFAULT 0; ALTER TABLE w ALTER required DROP DEFAULT");
-    let error = write("h", rows(1, "1", 1)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    for part in [
-        "public.w",
-        "`n` is real",
-        "`ts` is missing",
-        "`required` is NOT NULL",
-    ] {
-        assert!(error.message().contains(part), "{part}: {error}");
-    }
-}
-
-#[test]
-fn any_name_and_any_width_is_created() {
-    let server = Server::start();
-    let name = "T \"x\".ü'; DROP TABLE t; --";
-    let mut fields: Vec<Field> = (0..1590)
-        .map(|at| Field::new(format!("c {at}\""), DataType::Int16))
-        .collect();
-    fields.push(Field::new("ctid2", DataType::Text).not_null());
-    fields.push(Field::new("SELECT", DataType::Text));
-    let schema = Schema::new(fields).with_primary_key(["ctid2"]);
-    let info = StreamInfo::new(StreamName::new("My \"schema\"", name), "table", schema);
-    let config = json!({ "url": server.url() });
-    let mut to = crate::PostgresDestination::open(serde_json::from_value(config).unwrap()).unwrap();
-    for (id, mode) in [
-        ("a", WriteMode::Append),
-        ("o", WriteMode::Overwrite),
-        ("u", WriteMode::Upsert),
-    ] {
-        let mut builder = BatchBuilder::new(&info.schema);
-        builder.columns().iter_mut().for_each(|column| column.push_null());
-        let mut batch = builder.finish();
-        batch.columns[1590] = {
-            let mut text = setu_sdk::ColumnBuilder::new(DataType::Text);
-            text.push_str(id);
-            let mut one = BatchBuilder::new(&Schema::new([Field::new("x", DataType::Text)]));
-            one.column(0).push_str(id);
-            one.finish().columns.remove(0)
-        };
-        let mut writer = to.begin(load(id, 1, &info, mode)).unwrap();
-        writer.write(batch).unwrap();
-        writer.commit(1).unwrap();
-        writer.finish().unwrap();
-    }
-    let mut back = source(json!({ "url": server.url() }));
-    let found = stream(&mut back, "My \"schema\"", name);
-    assert_eq!(found.schema, info.schema);
-    let ids = format!(
-        "SELECT string_agg(ctid2, ' ' ORDER BY 1) FROM \"My \"\"schema\"\"\".{}",
-        crate::sql::ident(name)
-    );
-    assert_eq!(server.value(&ids), "o u");
-
-    let mut long = info.clone();
-    long.name.name = "ü".repeat(32);
-    let error = to.begin(load("long", 1, &long, WriteMode::Append)).unwrap_err();
-    assert!(error.message().contains("64 bytes"), "{error}");
-}
-
-#[test]
-fn a_load_of_no_rows_empties_an_overwritten_table_and_creates_a_missing_one() {
-    let server = Server::start();
-    server.execute("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (9, 'old')");
-    let mut to = destination(&server.url(), "public");
-    for (id, name, mode) in [
-        ("a", "t", WriteMode::Overwrite),
-        ("b", "u", WriteMode::Append),
-        ("c", "w", WriteMode::Overwrite),
-    ] {
-        let mut info = info();
-        info.name.name = name.to_owned();
-        let mut writer = to.begin(load(id, 1, &info, mode)).unwrap();
-        writer.commit(1).unwrap();
-        assert_eq!(writer.finish().unwrap().rows_written, 0);
-        assert_eq!(server.value(&format!("SELECT count(*) FROM {name}")), "0");
-    }
-}
-
 #[test]
 fn a_session_that_the_server_ends_is_a_failure_that_may_be_tried_again() {
     let server = Server::start();
@@ -537,4 +249,29 @@ fn a_session_that_the_server_ends_is_a_failure_that_may_be_tried_again() {
     }
     assert_eq!(run_until(&server, 2, WriteMode::Append, 100), Some(5));
     assert_eq!(table(&server), "1a 2b 3c 4d 5e");
+}
+
+#[test]
+fn streams_that_begin_at_once_share_one_schema() {
+    let server = Server::start();
+    std::thread::scope(|threads| {
+        for at in 0..8 {
+            let url = server.url();
+            threads.spawn(move || {
+                let mut info = info();
+                info.name.name = format!("t{at}");
+                let mut to = destination(&url, "new schema");
+                let mut writer = to
+                    .begin(load(&info.name.name, 1, &info, WriteMode::Overwrite))
+                    .unwrap();
+                writer.write(batch(&[(at, "x")])).unwrap();
+                writer.commit(1).unwrap();
+                writer.finish().unwrap();
+            });
+        }
+    });
+    assert_eq!(
+        server.value("SELECT count(*) FROM \"new schema\"._setu_loads WHERE finished AND rows = 1"),
+        "8"
+    );
 }
