@@ -61,7 +61,8 @@ fn carry_out(
     };
     let loaded = session.load(job, roles)?;
     let environment = Environment {
-        plugins: session.plugins.clone(),
+        source: loaded.plugin(Role::Source).ok().cloned(),
+        destination: loaded.plugin(Role::Destination).ok().cloned(),
         blob: blob::from_spec(&loaded.job.staging)?,
         cancel: session.cancel.clone(),
         observer: console.observer(),

@@ -168,7 +168,12 @@ impl ConfigSchema {
             }
             ValidationErrorKind::Required { property } => {
                 let property = property.as_str().unwrap_or_default();
-                push(pointer, format!("the property `{property}` is missing"));
+                // Where it would stand: a value that was written but could not be read is the same to the schema.
+                let escaped = property.replace('~', "~0").replace('/', "~1");
+                push(
+                    format!("{pointer}/{escaped}"),
+                    format!("the property `{property}` is missing"),
+                );
             }
             ValidationErrorKind::Type { kind } => {
                 push(
@@ -341,7 +346,7 @@ mod tests {
                 "/password: the value is shorter than 8 characters",
                 "/size: 0 is less than the minimum of 1",
                 "/usl: unknown property `usl`: did you mean `url`?",
-                ": the property `url` is missing",
+                "/url: the property `url` is missing",
             ]
         );
         assert_eq!(typical().mistakes(&json!({"url": "h:1", "file": null})), []);

@@ -99,7 +99,7 @@ pub struct Description {
 /// A mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMistake {
-    /// JSON pointer of the value within the configuration, such as `/url`; of the object that lacks a property.
+    /// JSON pointer of the value within the configuration, such as `/url`; of a missing property, where it would stand.
     pub pointer: String,
     /// What is wrong and what would be right. Never shows the value of a secret.
     pub message: String,

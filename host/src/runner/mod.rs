@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::blob::Blob;
-use crate::connector::Result;
+use crate::connector::{Error, ErrorKind, Result, Role};
 use crate::pipeline::Job;
-use crate::plugin::Plugins;
+use crate::plugin::Plugin;
 
 pub use copy::{Commits, Control, Copied, copy};
 pub use record::{
@@ -76,14 +76,30 @@ pub struct Options {
 
 /// What a run needs from the process that it runs in.
 pub struct Environment {
-    /// The plugin engine.
-    pub plugins: Arc<Plugins>,
+    /// The source's connector; needed unless only the load half runs.
+    pub source: Option<Arc<Plugin>>,
+    /// The destination's connector; needed unless only the extract half runs.
+    pub destination: Option<Arc<Plugin>>,
     /// The blob store.
     pub blob: Arc<dyn Blob>,
     /// Set when the user interrupts.
     pub cancel: CancellationToken,
     /// Told of everything that happens, from many threads.
     pub observer: Arc<dyn Observer>,
+}
+
+impl Environment {
+    /// The connector of one side.
+    fn plugin(&self, role: Role) -> Result<&Plugin> {
+        let plugin = match role {
+            Role::Source => &self.source,
+            Role::Destination => &self.destination,
+        };
+        plugin.as_deref().ok_or_else(|| {
+            let message = format!("the {role}'s connector was not loaded; this is a defect of Setu");
+            Error::new(ErrorKind::Internal, message)
+        })
+    }
 }
 
 /// Is told what happens in a run, for people to see.

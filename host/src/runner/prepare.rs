@@ -5,10 +5,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::record::{CopyMode, RunRecord, RunStatus, SharedRecord, StreamRecord, StreamStatus, list_records};
-use super::state::read_state;
+use super::state::{is_current, read_state};
 use super::stream::RunContext;
 use super::{Environment, Event, Half, Mode, Options};
-use crate::connector::registry::Registry;
 use crate::connector::{Error, ErrorKind, Result, Role, WriteMode};
 use crate::pipeline::{ConnectorSpec, Job, Selected, select};
 use crate::plugin::{OpenContext, Plugin};
@@ -41,19 +40,12 @@ pub(super) fn prepare<'a>(
         Half::Extract => (true, false),
         Half::Load { .. } => (false, true),
     };
-    let source = extracts
-        .then(|| plugin(environment, Role::Source, &job.source))
-        .transpose()?;
-    let destination = loads
-        .then(|| plugin(environment, Role::Destination, &job.destination))
-        .transpose()?;
-    let (layout, infos, resumed) = match &source {
-        Some(source) => find_or_make(job, options, environment, source)?,
-        None => {
-            let layout = layout(job, options.run.as_deref().unwrap_or_default())?;
-            await_staged(options, environment, &layout)?;
-            (layout, Vec::new(), true)
-        }
+    let (layout, infos, resumed) = if extracts {
+        find_or_make(job, options, environment)?
+    } else {
+        let layout = layout(job, options.run.as_deref().unwrap_or_default())?;
+        await_staged(options, environment, &layout)?;
+        (layout, Vec::new(), true)
     };
     let shared = SharedRecord::new(environment.blob.clone(), &layout);
     let record = shared.update(|record| {
@@ -76,8 +68,6 @@ pub(super) fn prepare<'a>(
         environment,
         layout,
         record: shared,
-        source,
-        destination,
     };
     Ok(Prepared {
         context,
@@ -86,37 +76,19 @@ pub(super) fn prepare<'a>(
     })
 }
 
-/// The connector of one side, which must be able to play its part.
-pub fn plugin(environment: &Environment, role: Role, spec: &ConnectorSpec) -> Result<Arc<Plugin>> {
-    let component = Registry::from_env().resolve(&spec.connector)?;
-    let plugin = environment.plugins.load(&component.origin, &component.bytes)?;
-    let able = match role {
-        Role::Source => plugin.is_source(),
-        Role::Destination => plugin.is_destination(),
-    };
-    if able {
-        return Ok(plugin);
-    }
-    let message = format!(
-        "connector `{}` ({}) cannot be used as a {role}",
-        spec.connector, component.origin
-    );
-    Err(Error::new(ErrorKind::Config, message))
-}
-
 /// The run to go on with, or a new one, whose record is then stored: its layout, what the source says of its streams,
 /// and whether it is an old one.
 fn find_or_make(
     job: &Job,
     options: &Options,
     environment: &Environment,
-    source: &Plugin,
 ) -> Result<(RunLayout, Vec<StreamInfo>, bool)> {
     let context = OpenContext {
         run: String::new(),
         stream: None,
         cancel: environment.cancel.clone(),
     };
+    let source = environment.plugin(Role::Source)?;
     let discovered = source.open_source(&job.source, &context)?.discover()?;
     let named = options.run.as_deref();
     let first = layout(job, named.unwrap_or("unnamed"))?;
@@ -126,16 +98,22 @@ fn find_or_make(
     }
     let selected = select(&job.streams, &discovered);
     let selected = selected.map_err(|error| Error::new(ErrorKind::Config, error.to_string()))?;
-    let mut streams = Vec::with_capacity(selected.len());
-    for selected in selected {
-        streams.push(stream_record(environment, &first, selected)?);
-    }
+    let streams: Vec<_> = selected.into_iter().map(stream_record).collect();
     let config = digest(job, environment);
     if named.is_none()
-        && let Some(newest) = newest_unfinished(environment, &first)?
-        && newest.continues(&config, &streams, requested(options.mode))
+        && let Some(newest) = list_records(&*environment.blob, &first)?.into_iter().next()
+        && newest.status == RunStatus::Running
     {
-        return Ok((layout(job, &newest.run)?, discovered, true));
+        let layout = layout(job, &newest.run)?;
+        let mut differs = newest.differs(&config, &streams, requested(options.mode));
+        if differs.is_none() && is_stale(environment, &layout, &newest, &discovered)? {
+            differs = Some("another run has loaded its streams further");
+        }
+        let Some(reason) = differs else {
+            return Ok((layout, discovered, true));
+        };
+        let message = format!("the unfinished run {} is left as it is: {reason}", newest.run);
+        environment.observer.event(Event::Note { message: &message });
     }
     let layout = match named {
         Some(_) => first,
@@ -146,35 +124,44 @@ fn find_or_make(
     Ok((layout, discovered, false))
 }
 
-fn newest_unfinished(environment: &Environment, layout: &RunLayout) -> Result<Option<RunRecord>> {
-    let records = list_records(&*environment.blob, layout)?;
-    Ok(records
-        .into_iter()
-        .find(|record| record.status == RunStatus::Running))
+/// Whether another run has loaded a stream of this unfinished one further, so that it must not be loaded any more.
+fn is_stale(
+    environment: &Environment,
+    layout: &RunLayout,
+    record: &RunRecord,
+    discovered: &[StreamInfo],
+) -> Result<bool> {
+    for info in discovered {
+        if let Some(stream) = record.stream(&info.name.to_string())
+            && stream.window().is_some()
+            && !is_current(
+                stream,
+                layout.run(),
+                read_state(&*environment.blob, layout, &info.name)?.as_ref(),
+            )
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
-/// What a new run will remember of a stream. Its window starts at the state as it is now.
-fn stream_record(environment: &Environment, layout: &RunLayout, selected: Selected) -> Result<StreamRecord> {
-    let state = match &selected.cursor {
-        Some(field) => read_state(&*environment.blob, layout, &selected.stream.name)?
-            // A state of another cursor field says nothing about this one: the stream is read from the start.
-            .filter(|state| state.cursor_field == *field),
-        None => None,
-    };
-    Ok(StreamRecord {
+/// What a new run will remember of a stream. Where its window starts is decided when the run begins with it.
+fn stream_record(selected: Selected) -> StreamRecord {
+    StreamRecord {
         stream: selected.stream.name.to_string(),
         mode: None,
         read: selected.mode,
         write: selected.write,
         cursor: selected.cursor,
-        since: state.map(|state| state.cursor),
+        since: None,
         // Rows that tie on the cursor may have come after the last run read it; an upsert takes them twice unharmed.
         since_inclusive: selected.write == WriteMode::Upsert,
         high_water_mark: None,
         status: StreamStatus::Pending,
         rows: 0,
         error: None,
-    })
+    }
 }
 
 /// Makes sure that a run whose load half starts was begun; with `--wait`, waits for that.
@@ -255,15 +242,13 @@ fn new_run_id() -> String {
 /// A digest of both connectors and their configuration, without secrets. A side whose connector is not at hand
 /// (the other half runs elsewhere) counts by its name only.
 fn digest(job: &Job, environment: &Environment) -> String {
-    let side = |role, spec: &ConnectorSpec| {
-        let config = plugin(environment, role, spec)
-            .ok()
-            .map(|plugin| plugin.redact(role, &spec.config));
+    let side = |role, spec: &ConnectorSpec, plugin: &Option<Arc<Plugin>>| {
+        let config = plugin.as_ref().map(|plugin| plugin.redact(role, &spec.config));
         serde_json::json!({ "connector": spec.connector, "config": config })
     };
     let sides = [
-        side(Role::Source, &job.source),
-        side(Role::Destination, &job.destination),
+        side(Role::Source, &job.source, &environment.source),
+        side(Role::Destination, &job.destination, &environment.destination),
     ];
     let digest = Sha256::digest(serde_json::Value::from(sides.to_vec()).to_string());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -77,7 +77,8 @@ pub struct StreamRecord {
     /// The cursor field of an incremental stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// Where the window starts: the state when the run was made, so that every attempt reads the same window.
+    /// Where the window starts: the state when the run began with the stream, so that every attempt reads the same
+    /// window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Whether rows that equal `since` belong to the window.
@@ -168,17 +169,34 @@ impl RunRecord {
         self.streams.iter().find(|record| record.stream == qualified_name)
     }
 
-    /// Whether a new invocation may go on with this run: it is unfinished, was made with the same configuration, has
-    /// the same streams in the same modes, and was not started in a mode that is now refused.
-    pub(super) fn continues(&self, config: &str, streams: &[StreamRecord], mode: Option<CopyMode>) -> bool {
-        let same = |(old, new): (&StreamRecord, &StreamRecord)| {
-            (&old.stream, old.read, old.write, &old.cursor) == (&new.stream, new.read, new.write, &new.cursor)
-                && (mode.is_none() || old.mode.is_none() || old.mode == mode)
+    /// Why a new invocation must not go on with this unfinished run; none: it may.
+    pub(super) fn differs(
+        &self,
+        config: &str,
+        streams: &[StreamRecord],
+        mode: Option<CopyMode>,
+    ) -> Option<&'static str> {
+        let settings = |record: &StreamRecord| {
+            let StreamRecord {
+                stream,
+                read,
+                write,
+                cursor,
+                ..
+            } = record.clone();
+            (stream, read, write, cursor)
         };
-        self.status == RunStatus::Running
-            && self.config == config
-            && self.streams.len() == streams.len()
-            && self.streams.iter().zip(streams).all(same)
+        if self.config != config {
+            return Some("a connector or its configuration has changed");
+        }
+        if !self.streams.iter().map(settings).eq(streams.iter().map(settings)) {
+            return Some("the streams or their settings have changed");
+        }
+        let other = |begun: CopyMode| mode.is_some_and(|mode| mode != begun);
+        if self.streams.iter().filter_map(|stream| stream.mode).any(other) {
+            return Some("it was begun in another mode");
+        }
+        None
     }
 }
 

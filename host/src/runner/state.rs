@@ -6,6 +6,7 @@ use std::io::Read;
 
 use serde::{Deserialize, Serialize};
 
+use super::record::{StreamRecord, StreamStatus};
 use crate::blob::{Blob, BlobError, Body};
 use crate::connector::{Error, ErrorKind, Result};
 use crate::record::{DataType, StreamName};
@@ -56,6 +57,20 @@ pub fn read_state(blob: &dyn Blob, layout: &RunLayout, stream: &StreamName) -> R
     Ok(Some(state))
 }
 
+/// Whether a stream of a run may still be loaded: the state is where the run's window starts, or this very run has
+/// moved it. Otherwise another run has loaded the stream since; loading this one as well would write rows twice, or
+/// put old versions of rows over newer ones.
+pub(super) fn is_current(record: &StreamRecord, run: &str, state: Option<&State>) -> bool {
+    let begun = record.mode.is_some() && record.status != StreamStatus::Done;
+    let Some(window) = record.window().filter(|_| begun) else {
+        return true;
+    };
+    match state.filter(|state| state.cursor_field == window.field) {
+        Some(state) => state.run == run || Some(&state.cursor) == window.since.as_ref(),
+        None => window.since.is_none(),
+    }
+}
+
 /// Moves a stream's state to `cursor`, a value of the field's type in staged text form, unless it is there already
 /// or further.
 pub fn move_state(
@@ -85,4 +100,108 @@ pub fn move_state(
     let json = serde_json::to_vec_pretty(&state)
         .map_err(|error| Error::new(ErrorKind::Internal, format!("the state of {stream}: {error}")))?;
     Ok(blob.put(&layout.state(stream), Body::Bytes(&json))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::CopyMode;
+    use super::*;
+    use crate::connector::WriteMode;
+    use crate::pipeline::ReadMode;
+
+    fn record(
+        read: ReadMode,
+        mode: Option<CopyMode>,
+        since: Option<&str>,
+        status: StreamStatus,
+    ) -> StreamRecord {
+        StreamRecord {
+            stream: "s".into(),
+            mode,
+            read,
+            write: WriteMode::Append,
+            cursor: (read == ReadMode::Incremental).then(|| "at".into()),
+            since: since.map(str::to_owned),
+            since_inclusive: false,
+            high_water_mark: None,
+            status,
+            rows: 0,
+            error: None,
+        }
+    }
+
+    fn state(field: &str, cursor: &str, run: &str) -> State {
+        State {
+            stream: "s".into(),
+            cursor_field: field.into(),
+            cursor: cursor.into(),
+            run: run.into(),
+            updated_at: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_run_is_stale_once_another_has_loaded_the_stream_further() {
+        use ReadMode::{Full, Incremental};
+        use StreamStatus::{Done, Extracted};
+        let staged = Some(CopyMode::Staged);
+        let cases = [
+            (record(Incremental, staged, None, Extracted), None, true),
+            (
+                record(Incremental, staged, Some("5"), Extracted),
+                Some(state("at", "5", "A")),
+                true,
+            ),
+            (
+                record(Incremental, staged, Some("5"), Extracted),
+                Some(state("at", "9", "B")),
+                false,
+            ),
+            (
+                record(Incremental, staged, None, Extracted),
+                Some(state("at", "9", "B")),
+                false,
+            ),
+            // Its own load moved the state, and the process died before it said so.
+            (
+                record(Incremental, staged, Some("5"), Extracted),
+                Some(state("at", "9", "mine")),
+                true,
+            ),
+            // The state of another field says nothing.
+            (
+                record(Incremental, staged, None, Extracted),
+                Some(state("id", "9", "B")),
+                true,
+            ),
+            (
+                record(Incremental, staged, Some("5"), Extracted),
+                Some(state("id", "9", "B")),
+                false,
+            ),
+            // Not begun: its window is taken when it begins. Done: nothing is loaded.
+            (
+                record(Incremental, None, None, StreamStatus::Pending),
+                Some(state("at", "9", "B")),
+                true,
+            ),
+            (
+                record(Incremental, staged, Some("5"), Done),
+                Some(state("at", "9", "B")),
+                true,
+            ),
+            (
+                record(Full, staged, None, Extracted),
+                Some(state("at", "9", "B")),
+                true,
+            ),
+        ];
+        for (record, state, expected) in cases {
+            assert_eq!(
+                is_current(&record, "mine", state.as_ref()),
+                expected,
+                "{record:?} {state:?}"
+            );
+        }
+    }
 }

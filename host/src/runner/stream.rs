@@ -9,14 +9,14 @@ use super::choose::{Choice, Situation, by_count, choose};
 use super::copy::{Commits, Control, copy, interrupted};
 use super::marks::HostMarks;
 use super::record::{CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus};
-use super::state::move_state;
+use super::state::{is_current, move_state, read_state};
 use super::track::{HighWaterMark, RecordedWriter, TrackedReader, noted};
 use super::{Environment, Event, Half, Mode, Options, Phase, StreamReport};
 use crate::connector::{
-    Destination, Error, ErrorKind, LoadRequest, Position, ReadRequest, Result, Source, Writer,
+    Destination, Error, ErrorKind, LoadRequest, Position, ReadRequest, Result, Role, Source, Writer,
 };
 use crate::pipeline::Job;
-use crate::plugin::{OpenContext, Plugin};
+use crate::plugin::OpenContext;
 use crate::record::{Field, StreamInfo, StreamName};
 use crate::staging::{self, BlobSink, BlobSource, ManifestStatus, Resume, RunLayout, read_manifest};
 
@@ -30,9 +30,6 @@ pub(super) struct RunContext<'a> {
     pub(super) environment: &'a Environment,
     pub(super) layout: RunLayout,
     pub(super) record: SharedRecord,
-    /// Present unless only the other half runs.
-    pub(super) source: Option<Arc<Plugin>>,
-    pub(super) destination: Option<Arc<Plugin>>,
 }
 
 /// One stream of the run.
@@ -76,7 +73,7 @@ impl<'a> Stream<'a> {
     /// stream came, and says nothing yet of an error.
     pub(super) fn carry_out(mut self) -> (StreamReport, Option<Error>) {
         let result = match self.run.options.half {
-            Half::Extract => self.extract(),
+            Half::Extract => self.begin().and_then(|_| self.extract()),
             Half::Load { wait } => self.load(wait),
             Half::Both => self.both(),
         };
@@ -87,7 +84,7 @@ impl<'a> Stream<'a> {
         if self.record.status == StreamStatus::Done {
             return self.already_done();
         }
-        match self.decide_mode()? {
+        match self.begin()? {
             CopyMode::Direct => self.direct(),
             CopyMode::Staged => {
                 self.extract()?;
@@ -106,8 +103,17 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    fn decide_mode(&mut self) -> Result<CopyMode> {
-        let staged = read_manifest(&*self.run.environment.blob, &self.run.layout, &self.name)?.is_some();
+    /// Decides how the stream is copied and, when the run begins with it, where its window starts; the record knows
+    /// both before anything is copied.
+    fn begin(&mut self) -> Result<CopyMode> {
+        let blob = &*self.run.environment.blob;
+        let staged = read_manifest(blob, &self.run.layout, &self.name)?.is_some();
+        if self.record.mode.is_none() {
+            // A state of another cursor field says nothing about this one: the stream is read from the start.
+            let state = read_state(blob, &self.run.layout, &self.name)?
+                .filter(|state| self.record.cursor.as_ref() == Some(&state.cursor_field));
+            self.record.since = state.map(|state| state.cursor);
+        }
         let situation = Situation {
             requested: self.run.options.mode,
             recorded: self.record.mode,
@@ -122,10 +128,27 @@ impl<'a> Stream<'a> {
             }
         };
         self.record.mode = Some(mode);
-        self.run
-            .record
-            .update_stream(&self.record.stream, |record| record.mode = Some(mode))?;
+        let since = self.record.since.clone();
+        self.run.record.update_stream(&self.record.stream, |record| {
+            (record.mode, record.since) = (Some(mode), since);
+        })?;
         Ok(mode)
+    }
+
+    /// Refuses to load what another run has loaded further in the meantime.
+    fn check_current(&self) -> Result<()> {
+        let (layout, stream) = (&self.run.layout, &self.record.stream);
+        let state = read_state(&*self.run.environment.blob, layout, &self.name)?;
+        if is_current(&self.record, layout.run(), state.as_ref()) {
+            return Ok(());
+        }
+        let by = state.map_or_else(String::new, |state| format!(" by run `{}`", state.run));
+        let message = format!(
+            "stream {stream} has been loaded further{by} since run `{}` read it, and loading this run as well would \
+             double rows or bring old versions back: start a new run",
+            layout.run()
+        );
+        Err(Error::new(ErrorKind::Conflict, message))
     }
 
     // ---- extract
@@ -133,23 +156,6 @@ impl<'a> Stream<'a> {
     fn extract(&mut self) -> Result<()> {
         let info = self.at_source()?;
         let manifest = read_manifest(&*self.run.environment.blob, &self.run.layout, &self.name)?;
-        if self.record.mode == Some(CopyMode::Direct) {
-            // Reached by `setu extract` alone: a run that goes direct stages nothing.
-            choose(
-                &self.record.stream,
-                Situation {
-                    requested: Mode::Staged,
-                    recorded: self.record.mode,
-                    staged: false,
-                },
-            )?;
-        }
-        if self.record.mode.is_none() {
-            self.record.mode = Some(CopyMode::Staged);
-            self.run
-                .record
-                .update_stream(&self.record.stream, |record| record.mode = Some(CopyMode::Staged))?;
-        }
         let resume = staging::resume(manifest.as_ref(), info.resumable);
         let kept = manifest.as_ref().map_or(&[][..], |manifest| match &resume {
             Resume::Fresh => &[][..],
@@ -227,16 +233,15 @@ impl<'a> Stream<'a> {
         if self.record.status == StreamStatus::Done {
             return self.already_done();
         }
-        if self.record.mode == Some(CopyMode::Direct) {
-            choose(
-                &self.record.stream,
-                Situation {
-                    requested: Mode::Staged,
-                    recorded: self.record.mode,
-                    staged: false,
-                },
-            )?;
-        }
+        let requested = Mode::Staged;
+        choose(
+            &self.record.stream,
+            Situation {
+                requested,
+                recorded: self.record.mode,
+                staged: false,
+            },
+        )?;
         while wait && !self.is_staged()? {
             if self.run.environment.cancel.is_cancelled() {
                 return Err(interrupted());
@@ -245,6 +250,7 @@ impl<'a> Stream<'a> {
         }
         let (blob, layout) = (self.run.environment.blob.clone(), self.run.layout.clone());
         let mut source = BlobSource::open(blob.clone(), layout.clone(), self.name.clone())?;
+        self.check_current()?;
         let manifest = self.manifest()?;
         let info = source
             .discover()?
@@ -282,6 +288,7 @@ impl<'a> Stream<'a> {
     // ---- direct
 
     fn direct(&mut self) -> Result<()> {
+        self.check_current()?;
         let info = self.at_source()?;
         let request = self.request();
         let mut source = self.open_source()?;
@@ -402,20 +409,12 @@ impl<'a> Stream<'a> {
     }
 
     fn open_source(&self) -> Result<Box<dyn Source>> {
-        let plugin = self
-            .run
-            .source
-            .as_ref()
-            .ok_or_else(|| missing("the source connector"))?;
+        let plugin = self.run.environment.plugin(Role::Source)?;
         plugin.open_source(&self.run.job.source, &self.open_context())
     }
 
     fn open_destination(&self) -> Result<Box<dyn Destination>> {
-        let plugin = self
-            .run
-            .destination
-            .as_ref()
-            .ok_or_else(|| missing("the destination connector"))?;
+        let plugin = self.run.environment.plugin(Role::Destination)?;
         plugin.open_destination(&self.run.job.destination, &self.open_context())
     }
 
