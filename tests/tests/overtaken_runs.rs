@@ -1,0 +1,80 @@
+//! Runs of one pipeline that overlap: what another run has loaded further is neither loaded again nor gone back to.
+
+use setu_tests::{Database, Setu};
+
+fn pipeline(source: &Database, target: &Database, streams: &str) -> Setu {
+    Setu::with_pipeline(&format!(
+        "pipeline: p\n\
+         source: {{ connector: postgres, config: {{ url: \"{}\" }} }}\n\
+         destination: {{ connector: postgres, config: {{ url: \"{}\" }} }}\n\
+         streams:\n{streams}\
+         staging: {{ backend: fs, fsRoot: blob }}\n",
+        source.url(),
+        target.url()
+    ))
+}
+
+fn source() -> Database {
+    let source = Database::new();
+    source.execute(
+        "CREATE TABLE log (n bigint, t text);
+         INSERT INTO log VALUES (1, 'a'), (2, 'b');
+         CREATE TABLE item (id int PRIMARY KEY, at bigint, t text);
+         INSERT INTO item VALUES (1, 1, 'old'), (2, 2, 'old');",
+    );
+    source
+}
+
+const LOG: &str = "  - { name: public.log, mode: incremental, cursor: n }\n";
+const ITEM: &str = "  - { name: public.item, mode: incremental, cursor: at }\n";
+const ALL: &str = "SELECT * FROM log ORDER BY n";
+
+#[test]
+fn an_append_that_another_run_has_overtaken_is_not_loaded() {
+    let (source, target) = (source(), Database::new());
+    let setu = pipeline(&source, &target, LOG);
+    setu.succeed("extract pipeline.yaml --run A");
+    setu.succeed("run pipeline.yaml --run B");
+    let refused = setu.line("load pipeline.yaml --run A");
+    refused
+        .assert_status(1)
+        .assert_clear_failure(&["public.log", "run `B`", "start a new run"]);
+    assert_eq!(target.rows(ALL), source.rows(ALL));
+    // Nor does a run that is not named go on with it.
+    setu.succeed("run pipeline.yaml");
+    assert_eq!(target.rows(ALL), source.rows(ALL));
+}
+
+#[test]
+fn an_upsert_that_another_run_has_overtaken_does_not_bring_old_versions_back() {
+    let (source, target) = (source(), Database::new());
+    let setu = pipeline(&source, &target, ITEM);
+    setu.succeed("extract pipeline.yaml --run A");
+    source.execute("UPDATE item SET at = at + 10, t = 'new'");
+    setu.succeed("run pipeline.yaml --run B");
+    setu.line("load pipeline.yaml --run A").assert_status(1);
+    let all = "SELECT * FROM item ORDER BY id";
+    assert_eq!(target.rows(all), source.rows(all));
+}
+
+#[test]
+fn an_unfinished_run_that_is_older_than_a_finished_one_is_not_gone_back_to() {
+    let (source, target) = (source(), Database::new());
+    let setu = pipeline(&source, &target, "  - public.log\n");
+    setu.succeed("extract pipeline.yaml --run A");
+    source.execute("INSERT INTO log VALUES (3, 'c')");
+    setu.succeed("run pipeline.yaml --run B");
+    setu.succeed("run pipeline.yaml");
+    assert_eq!(target.rows(ALL), source.rows(ALL));
+}
+
+#[test]
+fn the_window_of_a_stream_is_taken_when_its_run_begins_with_it() {
+    let (source, target) = (source(), Database::new());
+    let setu = pipeline(&source, &target, &format!("{LOG}{ITEM}"));
+    setu.succeed("run pipeline.yaml --run A --stream public.item");
+    setu.succeed("run pipeline.yaml --run B");
+    // What A has not begun with starts where B ended.
+    setu.succeed("run pipeline.yaml --run A");
+    assert_eq!(target.rows(ALL), source.rows(ALL));
+}
