@@ -16,6 +16,8 @@ pub(crate) struct ColumnPlan {
     pub(crate) stage_type: String,
     /// What the staged value is cast to before it is assigned; none: nothing.
     pub(crate) cast: Option<String>,
+    /// The target's whole type, where assigning to it could round the cast value.
+    pub(crate) rounding: Option<String>,
 }
 
 /// All columns' ways, in the order of the stream.
@@ -78,6 +80,7 @@ fn plan_column(field: &Field, target: &CatalogColumn) -> Result<ColumnPlan, Stri
             encoder,
             stage_type: base.sql(),
             cast: None,
+            rounding: None,
         });
     }
     if can_be_cast(field.data_type, base) {
@@ -87,6 +90,7 @@ fn plan_column(field: &Field, target: &CatalogColumn) -> Result<ColumnPlan, Stri
             encoder,
             stage_type: stage.sql(),
             cast: Some(target.cast.clone()),
+            rounding: (own.typmod != -1 && ROUNDED_TYPES.contains(&own.base_oid)).then(|| own.name.clone()),
         });
     }
     Err(format!(
@@ -94,6 +98,9 @@ fn plan_column(field: &Field, target: &CatalogColumn) -> Result<ColumnPlan, Stri
         field.name, own.name, field.data_type
     ))
 }
+
+/// Types whose precision rounds on assignment (`pg_type.dat`): time, timestamp, timestamptz, interval, timetz, numeric.
+const ROUNDED_TYPES: [u32; 6] = [1083, 1114, 1184, 1186, 1266, 1700];
 
 /// Whether the server's own cast keeps every value, or fails.
 fn can_be_cast(data_type: DataType, base: Option<Base>) -> bool {

@@ -181,6 +181,7 @@ impl PostgresWriter {
                 if self.is_staged() {
                     let sql = self.merge_sql();
                     self.refuse_null_keys()?;
+                    self.refuse_rounding()?;
                     self.client.execute(&sql)?;
                 }
                 rows
@@ -215,6 +216,35 @@ impl PostgresWriter {
             }
         }
         Ok(())
+    }
+
+    /// A cast value that its column's precision would round must not be changed silently.
+    fn refuse_rounding(&mut self) -> Result<()> {
+        let columns = self.plan.columns.iter().enumerate();
+        let rounding: Vec<(String, String)> = columns
+            .filter_map(|(at, column)| {
+                let value = self.staged_value(at);
+                let condition = format!("bool_or({value} <> ({value})::{})", column.rounding.as_ref()?);
+                Some((column.name.clone(), condition))
+            })
+            .collect();
+        if rounding.is_empty() {
+            return Ok(());
+        }
+        let conditions: Vec<&str> = rounding.iter().map(|(_, condition)| condition.as_str()).collect();
+        let row = self
+            .client
+            .query_one(&format!("SELECT {} FROM {STAGE} s", conditions.join(", ")), &[])?;
+        match rounding
+            .iter()
+            .enumerate()
+            .find(|(at, _)| row.opt(*at) == Some("t"))
+        {
+            Some((_, (name, _))) => Err(Error::data(format!(
+                "column `{name}`: a value is more precise than the target column, which would round it; widen the column"
+            ))),
+            None => Ok(()),
+        }
     }
 
     fn publish(&mut self) -> Result<()> {

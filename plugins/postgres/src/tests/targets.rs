@@ -200,6 +200,7 @@ fn a_table_of_other_types_is_filled_without_loss_or_refused_by_column() {
         ("c", rows(1, "twelve", 0), "twelve"),
         ("d", rows(1, "123456", 0), "overflow"),
         ("e", rows(1, "1", 1), "`ts`"),
+        ("r", rows(1, "1.005", 0), "`s`"),
     ];
     for (id, batch, part) in cases {
         let error = write(id, batch).unwrap_err();
