@@ -1,7 +1,7 @@
 //! The sandbox as its users meet it: honest guests work, and each misdeed comes back as its own clear error while
 //! the host goes on.
 
-use std::collections::BTreeMap;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
@@ -130,4 +130,628 @@ fn honest_rows_travel_from_a_source_to_a_destination() {
     let mark = reader.high_water_mark().unwrap();
     assert_eq!(mark.as_deref(), Some("100000"));
     assert_eq!(writer.finish(mark).unwrap().rows_written, rows);
+}
+
+#[test]
+fn reading_goes_on_after_a_position() {
+    let mut source = source(&spec(json!({"behaviour": "rows"}))).unwrap();
+    let limit = BatchLimit {
+        rows: 4,
+        bytes: 1 << 20,
+    };
+    let chunks = read_all(&mut *source, limit).unwrap();
+    let rows: Vec<_> = chunks.iter().map(|chunk| chunk.batch.num_rows()).collect();
+    assert_eq!(rows, [4, 4, 2]);
+
+    let request = ReadRequest {
+        resume_after: chunks[0].position.clone(),
+        ..ReadRequest::all(StreamName::bare("t"))
+    };
+    let mut reader = source.read(&request).unwrap();
+    assert_eq!(reader.next(limit).unwrap().unwrap().batch, chunks[1].batch);
+}
+
+#[test]
+fn a_large_batch_reaches_the_guest_in_pieces() {
+    let mut source = source(&spec(json!({"behaviour": "rows", "rows": 20_000}))).unwrap();
+    let limit = BatchLimit {
+        rows: 50_000,
+        bytes: 64 << 20,
+    };
+    let chunk = read_all(&mut *source, limit).unwrap().remove(0);
+    assert_eq!(chunk.batch.num_rows(), 20_000);
+    let told = PLUGIN.open_destination(&spec(json!({"behaviour": "tell sizes"})), &context());
+    let mut destination = told.unwrap();
+    let load = load();
+    let mut writer = destination.begin(&load).unwrap();
+    writer.write(chunk).unwrap();
+    let sizes = writer.finish(None).unwrap_err();
+    assert_says(&sizes, ErrorKind::Unsupported, &["[8192, 8192, 3616]"]);
+}
+
+#[test]
+fn an_error_of_the_connector_keeps_its_kind_code_and_place() {
+    let error = read_error(json!({"behaviour": "error"}));
+    let place = "connector probe 1.2.3, stream t, call source.reader.next: ";
+    assert_says(
+        &error,
+        ErrorKind::Auth,
+        &[place, "the password is wrong", "[28P01]"],
+    );
+    assert!(error.is_retryable());
+}
+
+#[test]
+fn a_panic_is_told_with_its_message() {
+    let error = read_error(json!({"behaviour": "panic"}));
+    assert_says(
+        &error,
+        ErrorKind::Panic,
+        &[
+            "call source.reader.next",
+            "row 0 is not to my taste",
+            "batches.rs",
+        ],
+    );
+
+    let mut destination = PLUGIN
+        .open_destination(&spec(json!({"behaviour": "panic in write"})), &context())
+        .unwrap();
+    let load = load();
+    let mut source = source(&spec(json!({"behaviour": "rows"}))).unwrap();
+    let chunk = read_all(&mut *source, BatchLimit::default()).unwrap().remove(0);
+    let mut writer = destination.begin(&load).unwrap();
+    let error = writer.write(chunk).unwrap_err();
+    assert_says(
+        &error,
+        ErrorKind::Panic,
+        &["call destination.writer.write", "the writer gives up"],
+    );
+    // The instance is over: later calls say so and do not reach it.
+    let error = writer.commit(1).unwrap_err();
+    assert_says(
+        &error,
+        ErrorKind::Panic,
+        &[
+            "call destination.writer.commit",
+            "not called",
+            "the writer gives up",
+        ],
+    );
+}
+
+#[test]
+fn a_trap_is_told_apart_from_a_panic() {
+    for (behaviour, parts) in [
+        ("abort", &["call source.connection.check", "aborted"][..]),
+        ("exit", &["it ended itself with exit status"]),
+        ("recurse", &["endless recursion"]),
+    ] {
+        assert_says(
+            &check(&spec(json!({"behaviour": behaviour}))),
+            ErrorKind::Trap,
+            parts,
+        );
+    }
+    let error = check(&spec(json!({"behaviour": "index", "rows": 7})));
+    assert_says(&error, ErrorKind::Panic, &["index out of bounds"]);
+    assert_eq!(honest_rows(), 10);
+}
+
+#[test]
+fn a_hang_ends_at_the_call_timeout() {
+    for behaviour in ["loop", "sleep"] {
+        let mut spec = spec(json!({"behaviour": behaviour}));
+        spec.limits.call_timeout_seconds = Some(1);
+        let start = Instant::now();
+        let error = check(&spec);
+        assert_says(
+            &error,
+            ErrorKind::Timeout,
+            &["no progress for 1 seconds", "callTimeoutSeconds"],
+        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    }
+    assert_eq!(honest_rows(), 10);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named_as_the_reason() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = silent.local_addr().unwrap().to_string();
+    let mut spec = spec(json!({"behaviour": "net", "target": target}));
+    spec.limits.call_timeout_seconds = Some(1);
+    assert_says(
+        &check(&spec),
+        ErrorKind::Timeout,
+        &["no answer from the server for 1 seconds"],
+    );
+}
+
+#[test]
+fn an_interruption_ends_a_call_under_way() {
+    for behaviour in ["loop", "sleep"] {
+        let context = context();
+        let cancel = context.cancel.clone();
+        let mut source = PLUGIN
+            .open_source(&spec(json!({"behaviour": behaviour})), &context)
+            .unwrap();
+        let error = std::thread::scope(|scope| {
+            let call = scope.spawn(|| source.check().unwrap_err());
+            cancel.cancel();
+            call.join().unwrap()
+        });
+        assert_says(&error, ErrorKind::Interrupted, &["call source.connection.check"]);
+    }
+}
+
+#[test]
+fn more_memory_than_the_limit_is_refused_by_name() {
+    let mut spec = spec(json!({"behaviour": "memory"}));
+    spec.limits.memory_mib = Some(64);
+    assert_says(&check(&spec), ErrorKind::Limit, &["64 MiB", "memoryMib"]);
+    assert_eq!(honest_rows(), 10);
+}
+
+#[test]
+fn a_value_that_would_fill_the_host_is_refused_by_name() {
+    let mut spec = spec(json!({"behaviour": "a huge list"}));
+    spec.limits.memory_mib = Some(2_048);
+    let outcome = source(&spec).and_then(|mut source| read_all(&mut *source, BatchLimit::default()));
+    assert_says(
+        &outcome.unwrap_err(),
+        ErrorKind::Limit,
+        &["256 MiB", "hostMemoryMib"],
+    );
+    // The same list passes the boundary where the limit allows it, and then breaks the contract.
+    spec.limits.host_memory_mib = Some(512);
+    let outcome = source(&spec).and_then(|mut source| read_all(&mut *source, BatchLimit::default()));
+    assert_says(
+        &outcome.unwrap_err(),
+        ErrorKind::BrokenContract,
+        &["its values are `bits`"],
+    );
+    assert_eq!(honest_rows(), 10);
+}
+
+#[test]
+fn too_many_open_files_end_the_instance() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.csv");
+    fs::write(&path, "a").unwrap();
+    for path in [path.as_path(), folder.path()] {
+        let error = check(&spec(json!({"behaviour": "handles", "path": path})));
+        assert_says(&error, ErrorKind::Limit, &["1000 files, sockets and streams"]);
+    }
+}
+
+#[test]
+fn a_flood_on_stderr_and_in_the_log_is_survived() {
+    assert_says(
+        &check(&spec(json!({"behaviour": "stderr"}))),
+        ErrorKind::Panic,
+        &["after the flood"],
+    );
+    assert_says(
+        &check(&spec(json!({"behaviour": "log"}))),
+        ErrorKind::Unsupported,
+        &["logged"],
+    );
+}
+
+#[test]
+fn each_malformed_batch_is_a_broken_contract_with_its_rule() {
+    for (behaviour, rule) in [
+        ("no rows", "a batch of no rows"),
+        ("too many rows", "at most 8192"),
+        ("too few values", "column `id`: 1 values"),
+        ("a column of another type", "column `id`: its type is int64"),
+        ("a null where none may be", "column `id`: row 0 is null"),
+        ("short validity", "column `name`: 0 bytes of validity"),
+        ("decreasing offsets", "column `name`: the offsets decrease"),
+        ("a negative offset", "column `name`: the first offset is -1"),
+        ("an offset beyond the data", "column `name`: the last offset"),
+        ("too few offsets", "column `name`: 0 offsets"),
+        ("text that is not UTF-8", "column `name`: row 0 is not UTF-8"),
+        (
+            "an offset within a character",
+            "column `name`: row 0 is not UTF-8",
+        ),
+        ("a decimal of too many digits", "column `price`: row 0"),
+        ("a time beyond the day", "column `at`: row 0"),
+        ("short bits", "column `flag`: 0 bytes"),
+        ("a numeric that is no number", "column `amount`: row 0"),
+        ("a missing column", "5 columns where the schema has 6"),
+        ("a huge position", "a position of 65537 bytes"),
+    ] {
+        let error = read_error(json!({"behaviour": behaviour}));
+        assert_says(
+            &error,
+            ErrorKind::BrokenContract,
+            &["call source.reader.next", "broke the contract", rule],
+        );
+    }
+}
+
+#[test]
+fn schemas_streams_and_counts_are_held_to_the_contract() {
+    for (behaviour, rule) in [
+        ("two fields of one name", "two fields are named `id`"),
+        ("a name of a megabyte", "a field's name of 1048576 bytes"),
+        ("20,000 columns", "a schema of 20000 columns"),
+        ("a decimal of 40 digits", "decimal(40,2)"),
+        ("a key that is no field", "the primary key names `nothing`"),
+    ] {
+        let error = read_error(json!({"behaviour": behaviour}));
+        assert_says(
+            &error,
+            ErrorKind::BrokenContract,
+            &["call source.reader.schema", rule],
+        );
+    }
+    for (behaviour, rule) in [
+        ("two streams of one name", "two streams are named `t`"),
+        ("a stream without a name", "an empty name"),
+    ] {
+        let mut source = source(&spec(json!({"behaviour": behaviour}))).unwrap();
+        let error = source.discover().unwrap_err();
+        assert_says(
+            &error,
+            ErrorKind::BrokenContract,
+            &["call source.connection.discover", rule],
+        );
+    }
+    let mut counting = source(&spec(json!({"behaviour": "count too far"}))).unwrap();
+    let error = counting
+        .count(&ReadRequest::all(StreamName::bare("t")), 5)
+        .unwrap_err();
+    assert_says(&error, ErrorKind::BrokenContract, &["a count of 6"]);
+
+    let mut modeless = PLUGIN
+        .open_destination(&spec(json!({"behaviour": "no write modes"})), &context())
+        .unwrap();
+    assert_says(
+        &modeless.capabilities().unwrap_err(),
+        ErrorKind::BrokenContract,
+        &["no write mode"],
+    );
+
+    let config = json!({"behaviour": "a position from a stream that is not resumable"});
+    let mut source = source(&spec(config)).unwrap();
+    source.discover().unwrap();
+    let error = read_all(&mut *source, BatchLimit::default()).unwrap_err();
+    assert_says(
+        &error,
+        ErrorKind::BrokenContract,
+        &["does not say that it is resumable"],
+    );
+}
+
+/// `granted.csv` beside `secret.txt` and links that lead out, in a folder within another one.
+fn files() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    fs::write(folder.path().join("outside.txt"), "outside").unwrap();
+    fs::write(inner.join("granted.csv"), "granted").unwrap();
+    fs::write(inner.join("secret.txt"), "secret").unwrap();
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("../outside.txt", inner.join("link")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), inner.join("linked-folder")).unwrap();
+    }
+    folder
+}
+
+fn snapshot(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            found.push((path.display().to_string(), fs::read(&path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_granted_file_is_reached_and_its_neighbours_are_not() {
+    let folder = files();
+    let inner = folder.path().join("inner");
+    let granted = inner.join("granted.csv");
+    let error = check(&spec(json!({"behaviour": "read file", "path": granted})));
+    assert_says(&error, ErrorKind::Unsupported, &["ok \"granted\""]);
+
+    let before = snapshot(&inner);
+    let inner = inner.display();
+    let tries = [
+        format!("{inner}/secret.txt"),
+        format!("{inner}/./secret.txt"),
+        format!("{inner}/../outside.txt"),
+        format!("{inner}/granted.csv/../secret.txt"),
+        format!("{inner}/link"),
+        format!("{inner}/linked-folder/outside.txt"),
+        format!("{inner}/new.txt"),
+        format!("{inner}/sub"),
+        format!("{inner}/.."),
+        format!("{}/outside.txt", folder.path().display()),
+        "/etc/passwd".to_owned(),
+        "/".to_owned(),
+    ];
+    let error = check(&spec(
+        json!({"behaviour": "try", "path": granted, "tries": tries}),
+    ));
+    assert_says(&error, ErrorKind::Unsupported, &["check: []"]);
+    let error = check(&spec(
+        json!({"behaviour": "try", "path": granted, "tries": [granted, inner.to_string()]}),
+    ));
+    // The folder itself exists and is empty; the file can be read and nothing else.
+    let expected = format!(
+        "[\"read {0}\", \"stat {0}\", \"lstat {0}\", \"stat {inner}\", \"lstat {inner}\"]",
+        granted.display()
+    );
+    assert_says(&error, ErrorKind::Unsupported, &[&expected]);
+    assert_eq!(snapshot(&folder.path().join("inner")), before);
+}
+
+#[test]
+fn a_granted_folder_is_read_within_its_bounds() {
+    let folder = files();
+    let inner = folder.path().join("inner");
+    let error = check(&spec(json!({"behaviour": "list", "path": inner})));
+    assert_says(
+        &error,
+        ErrorKind::Unsupported,
+        &["\"granted.csv\"", "\"secret.txt\""],
+    );
+
+    let before = snapshot(&inner);
+    let tries = ["../outside.txt", "link", "linked-folder/outside.txt"]
+        .map(|path| format!("{}/{path}", inner.display()));
+    let error = check(&spec(json!({"behaviour": "try", "path": inner, "tries": tries})));
+    let saw = error.message().to_owned();
+    assert!(
+        !saw.contains("read ") && !saw.contains("\"stat ") && !saw.contains("append"),
+        "{saw}"
+    );
+    let error = check(&spec(
+        json!({"behaviour": "try", "path": inner, "tries": [inner.join("new"), inner.join("granted.csv")]}),
+    ));
+    let saw = error.message();
+    for changed in ["create", "append", "write", "mkdir", "rename", "link ", "remove"] {
+        assert!(!saw.contains(changed), "{saw}");
+    }
+    assert_eq!(snapshot(&inner), before);
+}
+
+#[test]
+fn a_folder_to_write_to_is_made_when_it_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("a/b");
+    let spec = spec(json!({"behaviour": "write out", "out": out}));
+    assert_eq!(PLUGIN.grants(Role::Source, &spec).unwrap()[0].kind, "write");
+    assert!(!out.exists(), "planning makes nothing");
+    assert_says(&check(&spec), ErrorKind::Unsupported, &["ok ()"]);
+    assert_eq!(fs::read_to_string(out.join("new.txt")).unwrap(), "new");
+}
+
+#[test]
+fn a_granted_file_is_written_only_under_a_write_grant() {
+    let folder = files();
+    let granted = folder.path().join("inner/granted.csv");
+    let mut spec = spec(json!({"behaviour": "write file", "path": granted}));
+    assert_says(&check(&spec), ErrorKind::Unsupported, &["err PermissionDenied"]);
+    assert_eq!(fs::read_to_string(&granted).unwrap(), "granted");
+    spec.grant.write = vec![granted.display().to_string()];
+    assert_says(&check(&spec), ErrorKind::Unsupported, &["ok ()"]);
+    assert_eq!(fs::read_to_string(&granted).unwrap(), "overwritten");
+}
+
+#[test]
+fn a_missing_file_is_named_with_its_property() {
+    let error = check(&spec(json!({"behaviour": "read file", "path": "/no/such/file"})));
+    assert_says(&error, ErrorKind::NotFound, &["config.path", "/no/such/file"]);
+}
+
+/// Answers each connection with `pong` and closes it.
+fn server() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let accepting = listener.try_clone().unwrap();
+    std::thread::spawn(move || {
+        for stream in accepting.incoming() {
+            let mut stream = stream.unwrap();
+            let mut ping = [0; 4];
+            if stream.read_exact(&mut ping).is_ok() {
+                stream.write_all(b"pong").unwrap();
+            }
+        }
+    });
+    (listener, address)
+}
+
+#[test]
+fn a_granted_server_is_reached_both_ways_and_by_name() {
+    let (_listener, address) = server();
+    let by_name = address.replace("127.0.0.1", "localhost");
+    for behaviour in ["net", "std"] {
+        for target in [&address, &by_name] {
+            let error = check(&spec(json!({"behaviour": behaviour, "target": target})));
+            assert_says(&error, ErrorKind::Unsupported, &["ok \"pong\""]);
+        }
+    }
+}
+
+#[test]
+fn a_denied_connection_names_the_line_to_add() {
+    let (_listener, address) = server();
+    let by_name = address.replace("127.0.0.1", "localhost");
+    let line = |target: &str| format!("`grant: {{ network: [\"{target}\"] }}` under `source:`");
+    // Nothing granted, and something else granted.
+    for granted in [json!(null), json!("localhost:1")] {
+        let mut config = json!({"behaviour": "net ungranted", "ungranted": address});
+        if granted.is_string() {
+            config["target"] = granted.clone();
+        }
+        assert_says(
+            &check(&spec(config.clone())),
+            ErrorKind::Denied,
+            &[&line(&address)],
+        );
+        if granted.is_string() {
+            // Drivers in the guest turn a refusal into their own words; the line to add follows all the same.
+            config["behaviour"] = json!("std ungranted");
+            assert_says(
+                &check(&spec(config.clone())),
+                ErrorKind::Unsupported,
+                &["err ", &line(&address)],
+            );
+            config["ungranted"] = json!(by_name.replace("localhost", "example.invalid"));
+            assert_says(
+                &check(&spec(config)),
+                ErrorKind::Unsupported,
+                &["err ", &line("example.invalid:PORT")],
+            );
+        }
+    }
+    let mut config = spec(json!({"behaviour": "net ungranted", "ungranted": by_name}));
+    config.grant.network = vec![by_name];
+    assert_says(&check(&config), ErrorKind::Unsupported, &["ok \"pong\""]);
+}
+
+#[test]
+fn an_unreachable_server_is_named_with_the_reason() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let error = check(&spec(json!({"behaviour": "net", "target": address})));
+    assert_says(
+        &error,
+        ErrorKind::Unreachable,
+        &[&format!("cannot reach {address}"), "refused"],
+    );
+    assert!(error.is_retryable());
+    let error = check(&spec(
+        json!({"behaviour": "net", "target": "no-such-host.invalid:1"}),
+    ));
+    assert_says(
+        &error,
+        ErrorKind::Unreachable,
+        &["`no-such-host.invalid` does not resolve"],
+    );
+}
+
+#[test]
+fn neither_udp_nor_listening_ever_works() {
+    for behaviour in ["udp", "listen"] {
+        let error = check(&spec(json!({"behaviour": behaviour, "target": "127.0.0.1:1"})));
+        assert_says(&error, ErrorKind::Unsupported, &["err "]);
+    }
+}
+
+#[test]
+fn only_granted_variables_are_seen() {
+    let mut spec = spec(json!({"behaviour": "env"}));
+    assert_says(&check(&spec), ErrorKind::Unsupported, &["check: []"]);
+    spec.grant.env = vec!["PATH".into(), "SETU_NO_SUCH_VARIABLE".into()];
+    let path = format!("[({:?}, {:?})]", "PATH", std::env::var("PATH").unwrap());
+    assert_says(&check(&spec), ErrorKind::Unsupported, &[&path]);
+    spec.config = json!({"behaviour": "args"});
+    assert_says(&check(&spec), ErrorKind::Unsupported, &["check: []"]);
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_before_the_guest_runs() {
+    let config = json!({"behavior": "rows", "password": 5});
+    let mistakes = PLUGIN.check_config(Role::Source, &config);
+    let told: Vec<_> = mistakes
+        .iter()
+        .map(|m| format!("{}: {}", m.pointer, m.message))
+        .collect();
+    assert!(
+        told.iter()
+            .any(|m| m.contains("/behavior: unknown property `behavior`: did you mean `behaviour`?")),
+        "{told:?}"
+    );
+    assert!(
+        told.iter()
+            .any(|m| m.contains("/password: must be string, not number")),
+        "{told:?}"
+    );
+    assert_says(
+        &check(&spec(config)),
+        ErrorKind::Config,
+        &["did you mean `behaviour`?", "the property `behaviour` is missing"],
+    );
+    let redacted = PLUGIN.redact(Role::Source, &json!({"behaviour": "rows", "password": "geheim"}));
+    assert_eq!(redacted, json!({"behaviour": "rows", "password": "***"}));
+}
+
+#[test]
+fn what_is_no_connector_is_refused_for_what_it_is() {
+    let plugins = Plugins::new(Options {
+        cache: Some(tempfile::tempdir().unwrap().path().join("cache")),
+    })
+    .unwrap();
+    let component = |sections: &[u8]| [b"\0asm\x0d\0\x01\0", sections].concat();
+    // An empty instance type, and the import of such an instance by name.
+    let import = |name: &str| {
+        let mut section = vec![1, 0, name.len() as u8];
+        section.extend(name.as_bytes());
+        section.extend([5, 0]);
+        let mut sections = vec![7, 3, 1, 0x42, 0, 10, section.len() as u8];
+        sections.extend(section);
+        component(&sections)
+    };
+    for (bytes, expected) in [
+        (b"#!/bin/sh".to_vec(), "is not a WebAssembly component"),
+        (
+            b"\0asm\x01\0\0\0".to_vec(),
+            "is a core WebAssembly module, not a component",
+        ),
+        (PROBE[..PROBE.len() / 2].to_vec(), "cannot be used"),
+        (component(&[]), "it is a component, but no connector"),
+        (import("other:thing/x@1.0.0"), "imports `other:thing/x@1.0.0`"),
+        (
+            import("setu:connector/net@0.9.0"),
+            "version 0.9.0 of the connector contract",
+        ),
+    ] {
+        let error = plugins.load("./x.wasm", &bytes).err().expect("no connector");
+        assert_says(&error, ErrorKind::Config, &["connector ./x.wasm", expected]);
+    }
+}
+
+#[test]
+fn compiled_code_is_kept_and_damage_to_it_is_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let load = || {
+        let plugins = Plugins::new(Options {
+            cache: Some(cache.clone()),
+        })
+        .unwrap();
+        let start = Instant::now();
+        assert_eq!(plugins.load("probe", PROBE).unwrap().description().name, "probe");
+        start.elapsed()
+    };
+    let entries = || -> Vec<_> {
+        fs::read_dir(&cache)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect()
+    };
+    let compiled = load();
+    let entry = entries().remove(0);
+    assert_eq!(entries().len(), 1, "{:?}", entries());
+    let whole = fs::read(&entry).unwrap();
+    let cached = load();
+    assert!(
+        cached < compiled / 2,
+        "{cached:?} from the cache, {compiled:?} compiled"
+    );
+    fs::write(&entry, &whole[..1000]).unwrap();
+    load();
+    assert_eq!(fs::read(&entry).unwrap().len(), whole.len());
 }

@@ -50,7 +50,10 @@ pub(super) fn explain(cause: &std::io::Error, options: &TlsOptions) -> String {
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match error {
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+        // A bad signature is an issuer of the same name that is another one.
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => {
             let roots = match options.ca_pem {
                 Some(_) => "the CA certificate that was given",
                 None => "the certificates that this system trusts",
@@ -150,5 +153,120 @@ impl ServerCertVerifier for Lenient {
         self.provider
             .signature_verification_algorithms
             .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::net::{TcpListener, TcpStream};
+
+    /// A certificate authority, and the configuration of a server that it vouches for under the name `db.example`.
+    fn server() -> (String, Arc<rustls::ServerConfig>) {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(["db.example".to_owned()])
+            .and_then(|params| params.signed_by(&key, &authority))
+            .unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            );
+        (authority.as_ref().pem(), Arc::new(config.unwrap()))
+    }
+
+    fn handshake(server: &Arc<rustls::ServerConfig>, options: &TlsOptions) -> Result<(), String> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let acceptor = tokio_rustls::TlsAcceptor::from(server.clone());
+            let serve = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                acceptor.accept(stream).await.ok()
+            };
+            let connect = async {
+                let (connector, name) = client(options)?;
+                let stream = TcpStream::connect(address).await.unwrap();
+                let outcome = connector.connect(name, stream).await;
+                outcome.map(drop).map_err(|cause| explain(&cause, options))
+            };
+            tokio::select! {
+                outcome = connect => outcome,
+                _ = async { serve.await; std::future::pending::<()>().await } => unreachable!(),
+            }
+        })
+    }
+
+    #[test]
+    fn a_certificate_must_prove_what_was_asked_for() {
+        let (authority, config) = server();
+        let (stranger, _) = server();
+        let (good, bad) = (Some(&authority), Some(&stranger));
+        let cases = [
+            (Verification::Full, "db.example", good, ""),
+            (Verification::Full, "evil.example", good, "not valid for name"),
+            (
+                Verification::Full,
+                "db.example",
+                bad,
+                "not issued by the CA certificate",
+            ),
+            (Verification::CertificateOnly, "evil.example", good, ""),
+            (
+                Verification::CertificateOnly,
+                "db.example",
+                bad,
+                "not issued by the CA certificate",
+            ),
+            (Verification::None, "evil.example", bad, ""),
+            (Verification::None, "10.0.0.1", None, ""),
+            (Verification::Full, "not a name", good, "is not a server name"),
+        ];
+        for (verification, name, ca, expected) in cases {
+            let options = TlsOptions {
+                server_name: name.to_owned(),
+                verification,
+                ca_pem: ca.cloned(),
+            };
+            let outcome = handshake(&config, &options);
+            match expected {
+                "" => assert_eq!(outcome, Ok(()), "{options:?}"),
+                expected => assert!(
+                    outcome.as_ref().is_err_and(|e| e.contains(expected)),
+                    "{outcome:?}: {options:?}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn a_ca_text_without_a_certificate_is_refused() {
+        for text in [
+            "",
+            "not PEM",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+        ] {
+            let options = TlsOptions {
+                server_name: "db.example".to_owned(),
+                verification: Verification::Full,
+                ca_pem: Some(text.to_owned()),
+            };
+            assert!(
+                client(&options).is_err_and(|error| error.contains("the CA")),
+                "{text:?}"
+            );
+        }
     }
 }

@@ -10,5 +10,8 @@ mod lower;
 pub(super) use lift::lift;
 pub(super) use lower::{Lowered, pieces};
 
+#[cfg(test)]
+mod tests;
+
 #[cfg(target_endian = "big")]
 compile_error!("batches are shared with little-endian guests as they lie in memory");
