@@ -7,7 +7,7 @@ use super::{Blob, BlobError, Body, Key};
 
 /// Runs every clause; panics at the first that does not hold.
 pub(super) fn all(blob: &dyn Blob) {
-    let clauses: [(&str, fn(&Scope<'_>)); 9] = [
+    let clauses: [(&str, Clause); 9] = [
         ("what is put is read back", read_back),
         ("a put replaces", overwrite),
         ("a missing key is NotFound, with key and store", missing),
@@ -35,6 +35,8 @@ pub(super) fn told(error: &BlobError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     format!("{error}{}", cause.unwrap_or_default())
 }
+
+type Clause = fn(&Scope<'_>);
 
 struct Scope<'a> {
     blob: &'a dyn Blob,

@@ -250,7 +250,8 @@ mod tests {
         };
         assert_eq!(with(|_| ()), Ok(()));
         assert_eq!(with(|s| s.endpoint.clear()), Ok(()));
-        let cases: [(fn(&mut Spec), &str); 8] = [
+        type Change = fn(&mut Spec);
+        let cases: [(Change, &str); 8] = [
             (|s| s.backend.clear(), "SETU_BLOB_BACKEND"),
             (|s| s.backend = "gcs".into(), "`gcs`"),
             (

@@ -440,7 +440,8 @@ mod tests {
 
     #[test]
     fn a_manifest_that_breaks_a_rule_is_refused_by_name() {
-        let cases: [(fn(&mut Value), &str); 16] = [
+        type Change = fn(&mut Value);
+        let cases: [(Change, &str); 16] = [
             (
                 |j| j["formatVersion"] = json!(2),
                 "has formatVersion 2; this version of Setu reads up to 1",

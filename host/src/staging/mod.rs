@@ -14,6 +14,8 @@
 
 pub mod codec;
 pub mod cursor;
+#[cfg(test)]
+mod golden;
 mod layout;
 mod manifest;
 mod resume;

@@ -204,14 +204,8 @@ impl<'a> Values<'a> {
                 }
                 temporal::write_time(values[row], out);
             }
-            Values::Timestamp(values) => {
-                temporal::write_timestamp(values[row], out);
-            }
-            Values::TimestampTz(values) => {
-                if temporal::write_timestamp(values[row], out) {
-                    out.push(b'Z');
-                }
-            }
+            Values::Timestamp(values) => temporal::write_timestamp(values[row], "", out),
+            Values::TimestampTz(values) => temporal::write_timestamp(values[row], "Z", out),
             _ => {}
         }
         Ok(())

@@ -67,4 +67,4 @@ impl fmt::Display for CodecError {
 impl std::error::Error for CodecError {}
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

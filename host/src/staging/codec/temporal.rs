@@ -23,9 +23,8 @@ pub(super) fn write_date(days: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a timestamp, given in microseconds since 1970-01-01 00:00:00, without quotes and zone. Says whether it is
-/// finite, which is when a zone may follow.
-pub(super) fn write_timestamp(micros: i64, out: &mut Vec<u8>) -> bool {
+/// Appends a timestamp, given in microseconds since 1970-01-01 00:00:00, without quotes. The zone follows a finite one.
+pub(super) fn write_timestamp(micros: i64, zone: &str, out: &mut Vec<u8>) {
     match micros {
         i64::MAX => out.extend_from_slice(INFINITY.as_bytes()),
         i64::MIN => out.extend_from_slice(NEGATIVE_INFINITY.as_bytes()),
@@ -33,10 +32,9 @@ pub(super) fn write_timestamp(micros: i64, out: &mut Vec<u8>) -> bool {
             write_civil(micros.div_euclid(MICROS_PER_DAY), out);
             out.push(b'T');
             write_time(micros.rem_euclid(MICROS_PER_DAY), out);
-            return true;
+            out.extend_from_slice(zone.as_bytes());
         }
     }
-    false
 }
 
 /// Appends a time, given in microseconds since midnight (0 to 24:00:00), without quotes.
@@ -178,15 +176,10 @@ fn parse_clock(text: &[u8]) -> Option<(i64, &[u8])> {
         if !(1..=6).contains(&length) {
             return None;
         }
-        for index in 0..6 {
-            fraction = fraction * 10
-                + if index < length {
-                    i64::from(digits[index] - b'0')
-                } else {
-                    0
-                };
-        }
-        rest = &digits[length..];
+        let (given, after) = digits.split_at(length);
+        fraction = given.iter().fold(0, |n, b| n * 10 + i64::from(b - b'0'));
+        fraction *= 10_i64.pow(6 - length as u32);
+        rest = after;
     }
     let seconds = i64::from(hour * 3600 + minute * 60 + second);
     let micros = seconds * MICROS_PER_SECOND + fraction;
@@ -212,7 +205,7 @@ mod tests {
 
     fn timestamp(micros: i64) -> String {
         let mut out = Vec::new();
-        write_timestamp(micros, &mut out);
+        write_timestamp(micros, "", &mut out);
         String::from_utf8(out).unwrap()
     }
 

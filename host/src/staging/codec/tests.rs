@@ -45,7 +45,7 @@ fn text() -> impl Strategy<Value = String> {
 
 const EXTREMES: [i64; 5] = [i64::MIN, i64::MIN + 1, 0, i64::MAX - 1, i64::MAX];
 
-type Row = (
+pub(in crate::staging) type Row = (
     (
         Option<bool>,
         Option<i16>,
@@ -113,7 +113,7 @@ fn row() -> impl Strategy<Value = Row> {
 }
 
 /// A table with a column of every type, `json` and `text` from the same values.
-fn table(rows: &[Row]) -> (Schema, RecordBatch) {
+pub(in crate::staging) fn table(rows: &[Row]) -> (Schema, RecordBatch) {
     fn column<T, A: FromIterator<T> + Array + 'static>(rows: &[Row], value: impl Fn(&Row) -> T) -> ArrayRef {
         Arc::new(rows.iter().map(value).collect::<A>())
     }

@@ -44,6 +44,10 @@ pub struct BlobSink {
 impl BlobSink {
     /// `resume` is what [`resume()`](super::resume()) said, or `Fresh` where the source could not go on from its
     /// position; `cursor` is the cursor field of an incremental stream.
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "whoever makes one knows it as a destination only, like any connector"
+    )]
     pub fn new(
         blob: Arc<dyn Blob>,
         layout: RunLayout,
