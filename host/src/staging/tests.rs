@@ -2,7 +2,9 @@
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 
@@ -388,31 +390,27 @@ fn the_sources_own_mark_goes_before_what_the_parts_hold() {
     assert_eq!(reader.high_water_mark().unwrap().as_deref(), Some("12"));
 }
 
-/// A store whose puts of some keys fail while it is told so, and which counts puts of the manifest.
-struct Flaky {
+/// A store that asks before it puts, and counts puts of the manifest.
+struct Asking<F> {
     inner: Memory,
-    failing: Mutex<Option<&'static str>>,
+    before_put: F,
     manifests: AtomicUsize,
-    /// Whether a put is under way; two of the manifest at a time are a fault.
+    /// Whether a put of the manifest is under way; two at a time are a fault.
     writing: AtomicBool,
 }
 
-impl Flaky {
-    fn new() -> Arc<Self> {
-        Arc::new(Flaky {
+impl<F: Fn(&Key) -> std::io::Result<()> + Send + Sync + 'static> Asking<F> {
+    fn new(before_put: F) -> Arc<Self> {
+        Arc::new(Asking {
             inner: Memory::new(),
-            failing: Mutex::new(None),
+            before_put,
             manifests: AtomicUsize::new(0),
             writing: AtomicBool::new(false),
         })
     }
-
-    fn fail(&self, keys: Option<&'static str>) {
-        *self.failing.lock().unwrap() = keys;
-    }
 }
 
-impl Blob for Flaky {
+impl<F: Fn(&Key) -> std::io::Result<()> + Send + Sync> Blob for Asking<F> {
     fn put(&self, key: &Key, body: Body<'_>) -> Result<(), BlobError> {
         let is_manifest = key.as_str().ends_with("_manifest.json");
         if is_manifest {
@@ -422,15 +420,14 @@ impl Blob for Flaky {
             );
             self.manifests.fetch_add(1, Ordering::SeqCst);
         }
-        let failing = *self.failing.lock().unwrap();
-        let result = match failing {
-            Some(part) if key.as_str().contains(part) => Err(BlobError::Io {
+        let result = match (self.before_put)(key) {
+            Ok(()) => self.inner.put(key, body),
+            Err(source) => Err(BlobError::Io {
                 operation: "put",
                 key: key.to_string(),
                 store: self.describe(),
-                source: std::io::Error::other("disk full"),
+                source,
             }),
-            _ => self.inner.put(key, body),
         };
         if is_manifest {
             self.writing.store(false, Ordering::SeqCst);
@@ -451,18 +448,75 @@ impl Blob for Flaky {
     }
 
     fn describe(&self) -> String {
-        "flaky".into()
+        "asking".into()
     }
+}
+
+/// A store whose puts of keys that hold a text fail while there is one, and the place to set it.
+fn flaky() -> (Arc<dyn Blob>, Arc<Mutex<Option<&'static str>>>) {
+    let failing = Arc::new(Mutex::new(None));
+    let blob = Asking::new({
+        let failing = Arc::clone(&failing);
+        move |key| match *failing.lock().unwrap() {
+            Some(text) if key.as_str().contains(text) => Err(std::io::Error::other("disk full")),
+            _ => Ok(()),
+        }
+    });
+    (blob, failing)
+}
+
+#[test]
+fn rows_are_packed_while_a_part_is_stored() {
+    // The first part is stored only when the sink has taken the rows of three more.
+    let (go, wait) = channel();
+    let wait = Mutex::new(wait);
+    let blob: Arc<dyn Blob> = Asking::new(move |key| {
+        if key.as_str().contains("part-000000") {
+            let taken = wait.lock().unwrap().recv_timeout(Duration::from_secs(60));
+            return taken.map_err(std::io::Error::other);
+        }
+        Ok(())
+    });
+    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
+    let mut writer = sink.begin(&load_of(schema())).unwrap();
+    for part in 0..4 {
+        writer.write(chunk(part * 50_000, 50_000)).unwrap();
+    }
+    go.send(()).unwrap();
+    assert_eq!(writer.finish(None).unwrap().rows_written, 200_000);
+}
+
+#[test]
+fn one_write_of_the_manifest_covers_all_that_landed_during_the_one_before() {
+    // The manifest that names the first part is written only when the fourth is being stored.
+    let (go, wait) = channel();
+    let (go, wait) = (Mutex::new(go), Mutex::new(wait));
+    let writes = AtomicUsize::new(0);
+    let asking = Asking::new(move |key| {
+        if key.as_str().contains("part-000003") {
+            return go.lock().unwrap().send(()).map_err(std::io::Error::other);
+        }
+        if key.as_str().contains("_manifest") && writes.fetch_add(1, Ordering::SeqCst) == 1 {
+            let stored = wait.lock().unwrap().recv_timeout(Duration::from_secs(60));
+            return stored.map_err(std::io::Error::other);
+        }
+        Ok(())
+    });
+    let blob: Arc<dyn Blob> = asking.clone();
+    stage(&blob, Resume::Fresh, 0..200_000).unwrap();
+    assert_eq!(manifest(&blob).unwrap().parts.len(), 4);
+    let writes = asking.manifests.load(Ordering::SeqCst);
+    // At the beginning, for the first part, for the second and third (and fourth, perhaps later), at the end.
+    assert!((4..=5).contains(&writes), "{writes}");
 }
 
 #[test]
 fn an_error_of_the_store_surfaces_and_completes_nothing() {
     for (failing, kept) in [("part-000001", 1), ("part-000000", 0), ("_manifest", 0)] {
-        let flaky = Flaky::new();
-        let blob: Arc<dyn Blob> = flaky.clone();
+        let (blob, fail) = flaky();
         let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
         let mut writer = sink.begin(&load_of(schema())).unwrap();
-        flaky.fail(Some(failing));
+        *fail.lock().unwrap() = Some(failing);
         let mut result = Ok(());
         for from in (0..5_000_000).step_by(50_000) {
             result = writer.write(chunk(from, 50_000));
@@ -492,13 +546,12 @@ fn an_error_of_the_store_surfaces_and_completes_nothing() {
 
 #[test]
 fn a_finish_that_fails_at_the_last_write_may_be_tried_again() {
-    let flaky = Flaky::new();
-    let blob: Arc<dyn Blob> = flaky.clone();
+    let (blob, fail) = flaky();
     let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
     let mut writer = sink.begin(&load_of(schema())).unwrap();
-    flaky.fail(Some("_manifest"));
+    *fail.lock().unwrap() = Some("_manifest");
     assert!(writer.finish(None).is_err());
-    flaky.fail(None);
+    *fail.lock().unwrap() = None;
     assert_eq!(writer.finish(None).unwrap().rows_written, 0);
     drop(writer);
     assert_eq!(manifest(&blob).unwrap().status, ManifestStatus::Complete);
@@ -524,8 +577,8 @@ fn a_row_that_cannot_be_staged_fails_the_stream_by_name() {
 
 #[test]
 fn many_parts_are_named_in_few_writes() {
-    let flaky = Flaky::new();
-    let blob: Arc<dyn Blob> = flaky.clone();
+    let asking = Asking::new(|_| Ok(()));
+    let blob: Arc<dyn Blob> = asking.clone();
     let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
     let mut writer = sink.begin(&load_of(Schema::default())).unwrap();
     let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(50_000));
@@ -539,7 +592,7 @@ fn many_parts_are_named_in_few_writes() {
     }
     writer.finish(None).unwrap();
     drop(writer);
-    let writes = flaky.manifests.load(Ordering::SeqCst);
+    let writes = asking.manifests.load(Ordering::SeqCst);
     assert!(writes <= 1000 + 250 + 3, "{writes}");
     assert_eq!(manifest(&blob).unwrap().rows_total, 75_000_000);
 }
