@@ -135,12 +135,12 @@ impl Fs {
     fn walk(&self, folder: &Dir, path: &str, prefix: &str, found: &mut Vec<ObjectInfo>) -> io::Result<()> {
         for entry in folder.entries()? {
             let entry = entry?;
-            // A name that is not UTF-8 or holds a backslash is no part of a key.
+            // A name that is not UTF-8 is no part of a key.
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
             let key = format!("{path}{name}");
-            if !(key.starts_with(prefix) || prefix.starts_with(&key)) || name.contains('\\') {
+            if !key.starts_with(prefix) && !prefix.starts_with(&key) {
                 continue;
             }
             match self.visit(folder, &name, key, prefix, found) {
@@ -166,6 +166,7 @@ impl Fs {
             self.walk(&folder.open_dir(name)?, &format!("{key}/"), prefix, found)?;
         } else if metadata.is_file()
             && key.starts_with(prefix)
+            // A temporary, or another file that no key names.
             && let Ok(key) = Key::new(key)
         {
             found.push(ObjectInfo {
