@@ -251,15 +251,14 @@ fn any_name_and_any_width_is_created() {
         ("u", WriteMode::Upsert),
     ] {
         let mut builder = BatchBuilder::new(&info.schema);
-        builder.columns().iter_mut().for_each(|column| column.push_null());
-        let mut batch = builder.finish();
-        batch.columns[1590] = {
-            let mut text = setu_sdk::ColumnBuilder::new(DataType::Text);
-            text.push_str(id);
-            let mut one = BatchBuilder::new(&Schema::new([Field::new("x", DataType::Text)]));
-            one.column(0).push_str(id);
-            one.finish().columns.remove(0)
-        };
+        for (at, column) in builder.columns().iter_mut().enumerate() {
+            if at == 1590 {
+                column.push_str(id);
+            } else {
+                column.push_null();
+            }
+        }
+        let batch = builder.finish();
         let mut writer = to.begin(load(id, 1, &info, mode)).unwrap();
         writer.write(batch).unwrap();
         writer.commit(1).unwrap();
