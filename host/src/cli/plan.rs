@@ -14,7 +14,7 @@ use super::text::{Align, Table, cell, count};
 use crate::blob::Blob;
 use crate::connector::{CursorWindow, ReadRequest, Role, Source, WriteMode};
 use crate::pipeline::{LimitSpec, Selected, select};
-use crate::runner::{RunStatus, list_records, read_state};
+use crate::runner::{read_state, unfinished};
 use crate::staging::RunLayout;
 
 /// Shows the plan, and writes the job where one is asked for.
@@ -152,11 +152,7 @@ impl Store {
     /// The newest run, where it is unfinished.
     fn unfinished(&self) -> Result<Option<String>, Failure> {
         let Some(blob) = &self.blob else { return Ok(None) };
-        let records = list_records(&**blob, &self.layout)?;
-        Ok(records
-            .into_iter()
-            .find(|record| record.status == RunStatus::Running)
-            .map(|record| record.run))
+        Ok(unfinished(&**blob, &self.layout)?.map(|record| record.run))
     }
 }
 

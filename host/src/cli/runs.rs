@@ -54,5 +54,6 @@ pub(super) fn run_status(status: RunStatus) -> &'static str {
     match status {
         RunStatus::Running => "unfinished",
         RunStatus::Done => "done",
+        RunStatus::Failed => "failed",
     }
 }

@@ -27,6 +27,7 @@ use crate::plugin::Plugin;
 pub use copy::{Commits, Control, Copied, copy};
 pub use record::{
     Attempts, CopyMode, RunRecord, RunStatus, StreamRecord, StreamStatus, list_records, read_record,
+    unfinished,
 };
 pub use state::{State, read_state};
 
@@ -86,6 +87,13 @@ pub struct Environment {
     pub cancel: CancellationToken,
     /// Told of everything that happens, from many threads.
     pub observer: Arc<dyn Observer>,
+}
+
+impl Options {
+    /// Whether this invocation is about a stream.
+    fn wants(&self, qualified_name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == qualified_name)
+    }
 }
 
 impl Environment {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::record::{CopyMode, RunRecord, RunStatus, SharedRecord, StreamRecord, StreamStatus, list_records};
+use super::record::{CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus, unfinished};
 use super::state::{is_current, read_state};
 use super::stream::RunContext;
 use super::{Environment, Event, Half, Mode, Options};
@@ -51,6 +51,12 @@ pub(super) fn prepare<'a>(
     let record = shared.update(|record| {
         record.attempts.extract += u64::from(extracts);
         record.attempts.load += u64::from(loads);
+        let wanted = |stream: &&mut StreamRecord| options.wants(&stream.stream);
+        record
+            .streams
+            .iter_mut()
+            .filter(wanted)
+            .for_each(StreamRecord::begun);
     })?;
     let streams = wanted(&record, options, infos)?;
     let names: Vec<_> = streams
@@ -101,8 +107,7 @@ fn find_or_make(
     let streams: Vec<_> = selected.into_iter().map(stream_record).collect();
     let config = digest(job, environment);
     if named.is_none()
-        && let Some(newest) = list_records(&*environment.blob, &first)?.into_iter().next()
-        && newest.status == RunStatus::Running
+        && let Some(newest) = unfinished(&*environment.blob, &first)?
     {
         let layout = layout(job, &newest.run)?;
         let mut differs = newest.differs(&config, &streams, requested(options.mode));
@@ -202,7 +207,7 @@ fn wanted(record: &RunRecord, options: &Options, infos: Vec<StreamInfo>) -> Resu
             return Err(Error::new(ErrorKind::Config, message));
         }
     }
-    let is_wanted = |stream: &&StreamRecord| options.only.is_empty() || options.only.contains(&stream.stream);
+    let is_wanted = |stream: &&StreamRecord| options.wants(&stream.stream);
     let planned = record
         .streams
         .iter()

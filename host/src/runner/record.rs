@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::Status;
 use crate::blob::{Blob, BlobError, Body, Key};
 use crate::connector::{CursorWindow, Error, ErrorKind, Result, WriteMode};
 use crate::pipeline::ReadMode;
@@ -45,10 +44,13 @@ pub struct RunRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
-    /// Some stream is not done.
+    /// Some stream has not come to an end: the same command goes on with it.
     Running,
     /// Every stream is done.
     Done,
+    /// Every stream has come to an end, some of them at an error that trying again would only meet again. The next
+    /// run starts anew, so that one bad stream does not keep the others from moving; `--run` goes on all the same.
+    Failed,
 }
 
 /// How often each half of a run was started. A direct copy counts as a load.
@@ -117,7 +119,7 @@ pub enum StreamStatus {
     Extracted,
     /// All of it is at its destination.
     Done,
-    /// The last attempt stopped at an error.
+    /// The last attempt stopped at an error that trying again, unchanged, would only meet again.
     Failed,
 }
 
@@ -135,16 +137,32 @@ impl StreamRecord {
         })
     }
 
-    /// Notes that an attempt stopped before its end.
-    pub(super) fn stopped(&mut self, status: Status, error: Option<&str>) {
-        self.status = match (self.status, status) {
-            // What is staged or loaded stays so, whatever happened afterwards.
-            (StreamStatus::Done, _) => StreamStatus::Done,
-            (StreamStatus::Extracted, Status::Interrupted) => StreamStatus::Extracted,
-            (_, Status::Interrupted) => StreamStatus::Pending,
-            (_, _) => StreamStatus::Failed,
-        };
+    /// Notes that an attempt stopped before its end. `passing`: trying again, unchanged, may help.
+    pub(super) fn stopped(&mut self, passing: bool, error: Option<&str>) {
+        // What is staged or loaded stays so, whatever happened afterwards.
+        if !passing && self.status != StreamStatus::Done {
+            self.status = StreamStatus::Failed;
+        }
         self.error = error.map(str::to_owned);
+    }
+
+    /// Notes that a new attempt begins.
+    pub(super) fn begun(&mut self) {
+        if self.status == StreamStatus::Failed {
+            self.status = StreamStatus::Pending;
+        }
+    }
+}
+
+/// How far a run is, given its streams.
+fn run_status(streams: &[StreamRecord]) -> RunStatus {
+    let all = |ended: fn(StreamStatus) -> bool| streams.iter().all(|stream| ended(stream.status));
+    if all(|status| status == StreamStatus::Done) {
+        RunStatus::Done
+    } else if all(|status| matches!(status, StreamStatus::Done | StreamStatus::Failed)) {
+        RunStatus::Failed
+    } else {
+        RunStatus::Running
     }
 }
 
@@ -243,6 +261,13 @@ pub fn list_records(blob: &dyn Blob, layout: &RunLayout) -> Result<Vec<RunRecord
     Ok(records)
 }
 
+/// The pipeline's newest run, if it is unfinished. An older one is not gone back to: a newer run has moved what it
+/// would move.
+pub fn unfinished(blob: &dyn Blob, layout: &RunLayout) -> Result<Option<RunRecord>> {
+    let newest = list_records(blob, layout)?.into_iter().next();
+    Ok(newest.filter(|record| record.status == RunStatus::Running))
+}
+
 /// The record of a run under way, updated by many threads.
 pub(super) struct SharedRecord {
     blob: Arc<dyn Blob>,
@@ -282,13 +307,7 @@ impl SharedRecord {
         };
         let mut record = self.read()?.ok_or_else(gone)?;
         change(&mut record);
-        if record
-            .streams
-            .iter()
-            .all(|stream| stream.status == StreamStatus::Done)
-        {
-            record.status = RunStatus::Done;
-        }
+        record.status = run_status(&record.streams);
         self.create(&record)?;
         Ok(record)
     }
@@ -309,5 +328,65 @@ impl SharedRecord {
             }
         })?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(status: StreamStatus) -> StreamRecord {
+        StreamRecord {
+            stream: "s".into(),
+            mode: None,
+            read: ReadMode::Full,
+            write: WriteMode::Append,
+            cursor: None,
+            since: None,
+            since_inclusive: false,
+            high_water_mark: None,
+            status,
+            rows: 0,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn a_run_ends_with_its_last_stream() {
+        use StreamStatus::{Done, Extracted, Failed, Pending};
+        let cases = [
+            (&[][..], RunStatus::Done),
+            (&[Done, Done], RunStatus::Done),
+            (&[Done, Failed], RunStatus::Failed),
+            (&[Failed], RunStatus::Failed),
+            (&[Done, Pending], RunStatus::Running),
+            (&[Failed, Extracted], RunStatus::Running),
+        ];
+        for (streams, expected) in cases {
+            let records: Vec<_> = streams.iter().map(|status| record(*status)).collect();
+            assert_eq!(run_status(&records), expected, "{streams:?}");
+        }
+    }
+
+    #[test]
+    fn only_an_error_that_would_be_met_again_fails_a_stream() {
+        use StreamStatus::{Done, Extracted, Failed, Pending};
+        for (before, passing, expected) in [
+            (Pending, true, Pending),
+            (Extracted, true, Extracted),
+            (Pending, false, Failed),
+            (Extracted, false, Failed),
+            (Done, false, Done),
+        ] {
+            let mut record = record(before);
+            record.stopped(passing, Some("why"));
+            assert_eq!(
+                (record.status, record.error.as_deref()),
+                (expected, Some("why")),
+                "{before:?}"
+            );
+            record.begun();
+            assert_ne!(record.status, Failed);
+        }
     }
 }

@@ -70,9 +70,9 @@ fn one(prepared: &Prepared<'_>, planned: &PlannedStream) -> StreamReport {
         Some(error) if error.kind() == ErrorKind::Interrupted => Status::Interrupted,
         Some(_) => Status::Failed,
     };
-    report.error = error.map(|error| error.to_string());
-    if report.status != Status::Done {
-        note_failure(prepared, &mut report);
+    if let Some(error) = error {
+        report.error = Some(error.to_string());
+        note_failure(prepared, &mut report, may_pass(&error));
     }
     context
         .environment
@@ -82,13 +82,19 @@ fn one(prepared: &Prepared<'_>, planned: &PlannedStream) -> StreamReport {
 }
 
 /// Puts a failure into the run's record; that this fails as well is worth a word, but not another error.
-fn note_failure(prepared: &Prepared<'_>, report: &mut StreamReport) {
+fn note_failure(prepared: &Prepared<'_>, report: &mut StreamReport, passing: bool) {
     let noted = prepared.context.record.update_stream(&report.stream, |record| {
-        record.stopped(report.status, report.error.as_deref());
+        record.stopped(passing, report.error.as_deref());
     });
     if let (Err(error), Some(message)) = (noted, &mut report.error) {
         message.push_str(&format!("; and the run's record could not be updated: {error}"));
     }
+}
+
+/// Whether trying again, unchanged, may help: the user stopped it, a system was away, a password was changed.
+fn may_pass(error: &Error) -> bool {
+    use ErrorKind::{Auth, Blob, Interrupted, Timeout, Unreachable};
+    error.is_retryable() || matches!(error.kind(), Auth | Blob | Interrupted | Timeout | Unreachable)
 }
 
 fn empty(planned: &PlannedStream) -> StreamReport {
