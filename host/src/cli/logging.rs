@@ -17,6 +17,7 @@ use tracing_subscriber::{Layer, fmt};
 use super::args::{LogFormat, LogLevel, LoggingArguments};
 use super::failure::Failure;
 use super::progress;
+use super::text::printable;
 use crate::runner::Observer;
 
 /// What people or machines are told, and how.
@@ -110,8 +111,9 @@ impl Console {
         }
     }
 
+    /// What is named in a message may come from anywhere: no name reaches the terminal as a command to it.
     fn write_line(&self, text: &str) {
-        self.write(format!("{text}\n").as_bytes());
+        self.write(format!("{}\n", printable(text)).as_bytes());
     }
 
     /// Writes whole lines, above the bars where there are any.
