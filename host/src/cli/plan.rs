@@ -96,12 +96,9 @@ fn reach(loaded: &Loaded, role: Role) -> Result<String, Failure> {
     }
     let rows = table.to_string();
     let rows = rows.split_once('\n').map_or("", |(_, rows)| rows);
-    let reach = if grants.is_empty() { "nothing" } else { "" };
+    let only = if grants.is_empty() { "nothing" } else { "only" };
     let limits = limits(&spec.limits);
-    Ok(format!(
-        "the {role} may reach {reach}{}\n{rows}  limits: {limits}\n",
-        if grants.is_empty() { "" } else { "only" }
-    ))
+    Ok(format!("the {role} may reach {only}\n{rows}  limits: {limits}\n"))
 }
 
 /// The limits that the pipeline changes.
