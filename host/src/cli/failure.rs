@@ -56,7 +56,7 @@ impl Failure {
         let messages = failed.map(|stream| {
             let error = stream.error.as_deref().unwrap_or("no reason was given");
             // Errors of connectors name the stream already.
-            match error.contains(&stream.stream) {
+            match error.contains(&format!("stream {}", stream.stream)) {
                 true => error.to_owned(),
                 false => format!("stream {}: {error}", stream.stream),
             }
@@ -208,14 +208,14 @@ mod tests {
     fn each_failed_stream_is_named_once() {
         let failure = Failure::of_report(&report(&[
             stream("a", Status::Done, None),
-            stream("b", Status::Failed, Some("it broke")),
+            stream("b", Status::Failed, Some("a bad thing")),
             stream("c", Status::Failed, Some("connector x, stream c: it broke")),
             stream("d", Status::Interrupted, Some("interrupted")),
         ]));
         let failure = failure.expect("a failure");
         assert_eq!(
             failure.messages(),
-            ["stream b: it broke", "connector x, stream c: it broke"]
+            ["stream b: a bad thing", "connector x, stream c: it broke"]
         );
         assert_eq!(
             Failure::of_report(&report(&[stream("a", Status::Done, None)])),

@@ -22,6 +22,14 @@ pub(super) fn plan(arguments: &PlanArguments, console: &Console) -> Result<(), F
     let session = Session::start(console)?;
     let roles = [Role::Source, Role::Destination];
     let loaded = session.load(&arguments.job, &roles)?;
+    // First: the one who plans may not reach the systems that the agent will.
+    if let Some(path) = &arguments.job_out {
+        write_job(&loaded, path)?;
+        console.line(&format!(
+            "wrote {}, which holds every secret of the pipeline: only its owner can read it",
+            path.display()
+        ));
+    }
     let mut output = Output::new();
     write!(output, "{}", heading(&loaded)?)?;
     for role in roles {
@@ -33,33 +41,14 @@ pub(super) fn plan(arguments: &PlanArguments, console: &Console) -> Result<(), F
     let selected = select(&loaded.job.streams, &discovered);
     let selected = selected.map_err(|error| Failure::from(crate::connector::Error::from(error)))?;
     let store = Store::open(&loaded)?;
-    let mut table = Table::new(&[
-        ("STREAM", Align::Left),
-        ("READ", Align::Left),
-        ("WRITE", Align::Left),
-        ("SINCE", Align::Left),
-        ("ROWS", Align::Right),
-        ("WAY", Align::Left),
-    ]);
-    for stream in &selected {
-        table.row(stream_row(stream, &store, &mut *source)?);
-    }
-    write!(output, "\n{table}")?;
+    write!(output, "\n{}", streams(&selected, &store, &mut *source)?)?;
     if let Some(run) = store.unfinished()? {
         writeln!(
             output,
             "\nrun {run} is unfinished: `setu run` goes on with it unless streams or configuration changed"
         )?;
     }
-    output.done()?;
-    if let Some(path) = &arguments.job_out {
-        write_job(&loaded, path)?;
-        console.line(&format!(
-            "wrote {}, which holds every secret of the pipeline: only its owner can read it",
-            path.display()
-        ));
-    }
-    Ok(())
+    output.done()
 }
 
 fn write_job(loaded: &Loaded, path: &Path) -> Result<(), Failure> {
@@ -146,11 +135,27 @@ impl Store {
             .map(|state| state.cursor))
     }
 
-    /// The newest run, where it is unfinished.
+    /// The run that `setu run` would go on with.
     fn unfinished(&self) -> Result<Option<String>, Failure> {
         let Some(blob) = &self.blob else { return Ok(None) };
         Ok(unfinished(&**blob, &self.layout)?.map(|record| record.run))
     }
+}
+
+/// What happens to each stream.
+fn streams(selected: &[Selected], store: &Store, source: &mut dyn Source) -> Result<Table, Failure> {
+    let mut table = Table::new(&[
+        ("STREAM", Align::Left),
+        ("READ", Align::Left),
+        ("WRITE", Align::Left),
+        ("SINCE", Align::Left),
+        ("ROWS", Align::Right),
+        ("WAY", Align::Left),
+    ]);
+    for stream in selected {
+        table.row(stream_row(stream, store, source)?);
+    }
+    Ok(table)
 }
 
 fn stream_row(stream: &Selected, store: &Store, source: &mut dyn Source) -> Result<Vec<String>, Failure> {
