@@ -140,3 +140,110 @@ macro_rules! __destination {
         $crate::bindings::destination::export!(__SetuConnector);
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::bindings::base::exports::setu::connector::connector::Guest;
+    use crate::*;
+
+    /// Something.
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    #[serde(crate = "setu_sdk::serde", deny_unknown_fields)]
+    #[schemars(crate = "setu_sdk::schemars")]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Settings {
+        /// Where the server is.
+        #[schemars(extend("x-setu-grant" = "network", "x-setu-default-port" = 5432, "x-setu-secret" = true))]
+        url: String,
+        #[serde(default)]
+        batch: u32,
+    }
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Source for Nothing {
+        type Config = Settings;
+        type Reader = Nothing;
+        fn open(_: Settings) -> Result<Self> {
+            Ok(Nothing)
+        }
+        fn check(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn discover(&mut self) -> Result<Vec<StreamInfo>> {
+            Ok(Vec::new())
+        }
+        fn read(&mut self, _: ReadRequest) -> Result<Nothing> {
+            Ok(Nothing)
+        }
+    }
+
+    impl Reader for Nothing {
+        fn schema(&self) -> Schema {
+            Schema::new([])
+        }
+        fn next(&mut self, _: BatchLimit) -> Result<Option<Chunk>> {
+            Ok(None)
+        }
+    }
+
+    mod by_default {
+        use super::{Guest, Nothing};
+        crate::source!(Nothing);
+        pub(super) fn describe() -> super::export::Description {
+            __SetuConnector::describe()
+        }
+    }
+
+    mod by_name {
+        use super::{Guest, Nothing};
+        crate::source!(Nothing, name = "orders");
+        pub(super) fn describe() -> super::export::Description {
+            __SetuConnector::describe()
+        }
+    }
+
+    #[test]
+    fn a_connector_is_described_by_its_package_and_its_types() {
+        let description = by_default::describe();
+        assert_eq!(description.name, "setu-sdk");
+        assert_eq!(description.version, env!("CARGO_PKG_VERSION"));
+        assert_eq!(description.summary, env!("CARGO_PKG_DESCRIPTION"));
+        assert_eq!(description.destination_config_schema, None);
+        assert_eq!(by_name::describe().name, "orders");
+
+        let schema = description.source_config_schema.expect("a source has a schema");
+        let schema: serde_json::Value = serde_json::from_str(&schema).expect("JSON");
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+        assert_eq!(schema["additionalProperties"], false);
+        assert_eq!(schema["required"], serde_json::json!(["url"]));
+        let url = &schema["properties"]["url"];
+        assert_eq!(url["description"], "Where the server is.");
+        assert_eq!(url["x-setu-grant"], "network");
+        assert_eq!(url["x-setu-default-port"], 5432);
+        assert_eq!(url["x-setu-secret"], true);
+    }
+
+    #[test]
+    fn a_name_is_what_the_contract_allows() {
+        for (package, name) in [
+            ("setu-plugin-csv", "csv"),
+            ("My_Connector", "my-connector"),
+            ("x2", "x2"),
+        ] {
+            assert_eq!(super::name_from_package(package), name);
+        }
+    }
+
+    #[test]
+    fn a_config_that_does_not_fit_is_an_error_of_its_kind() {
+        let parse = |json| parse_config::<Settings>(json).map(|_| ()).unwrap_err();
+        assert_eq!(parse("{}").kind(), ErrorKind::Config);
+        assert!(
+            parse(r#"{"url": "x", "ulr": 1}"#)
+                .message()
+                .contains("unknown field `ulr`")
+        );
+    }
+}

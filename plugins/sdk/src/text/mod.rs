@@ -14,7 +14,7 @@
 //! | timestamp | `YYYY-MM-DDTHH:MM:SS.ffffff`, otherwise like a date |
 //! | timestamp_tz | the same in UTC with `Z` |
 //!
-//! [`write`] writes exactly that. [`parse`] reads that and the usual variations of it (a space for the `T`, fewer
+//! [`write()`] writes exactly that. [`parse`] reads that and the usual variations of it (a space for the `T`, fewer
 //! decimals, other UTC offsets), and nothing that would lose a digit.
 
 mod number;
