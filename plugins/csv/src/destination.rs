@@ -72,7 +72,10 @@ impl Destination for CsvDestination {
                 load.target.name
             )));
         }
-        fs::create_dir_all(&self.folder).map_err(|error| at(Path::new(&self.folder), error))?;
+        let folder = Path::new(&self.folder);
+        if !folder.is_dir() {
+            fs::create_dir_all(folder).map_err(|error| at(folder, error))?;
+        }
         let paths = Paths::new(&self.folder, file_name(&load.target.name)?);
         let recorded = paths.load()?;
         let unfinished = recorded.as_ref().and_then(|progress| {
