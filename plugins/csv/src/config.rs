@@ -94,18 +94,12 @@ fn default_null() -> Vec<String> {
     vec![String::new()]
 }
 
-/// A column's declared type.
+/// A column's declared type: boolean, int16, int32, int64, float32, float64, decimal(p,s), numeric, text, bytes, uuid,
+/// json, date, time, timestamp or timestamp_tz.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
-pub struct ColumnType(
-    #[schemars(
-        with = "String",
-        regex(
-            pattern = r"^(boolean|int16|int32|int64|float32|float64|decimal\([0-9]+, ?[0-9]+\)|numeric|text|bytes|uuid|json|date|time|timestamp|timestamp_tz)$"
-        )
-    )]
-    pub DataType,
-);
+#[schemars(extend("pattern" = r"^(boolean|int16|int32|int64|float32|float64|decimal\(([1-9]|[12][0-9]|3[0-8]), ?([0-9]|[12][0-9]|3[0-8])\)|numeric|text|bytes|uuid|json|date|time|timestamp|timestamp_tz)$"))]
+pub struct ColumnType(#[schemars(with = "String")] pub DataType);
 
 impl TryFrom<String> for ColumnType {
     type Error = Error;
@@ -156,6 +150,8 @@ mod tests {
         assert_eq!(schema["required"], serde_json::json!(["path"]));
         assert_eq!(schema["additionalProperties"], false);
         assert!(schema["properties"]["infer"]["description"].is_string());
+        // Checked by the host, with the place in the pipeline file.
+        assert!(schema["$defs"]["ColumnType"]["pattern"].is_string());
         let schema: serde_json::Value =
             serde_json::from_str(&setu_sdk::config_schema::<DestinationConfig>()).unwrap();
         assert_eq!(schema["properties"]["path"]["x-setu-grant"], "write");

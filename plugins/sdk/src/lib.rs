@@ -47,5 +47,8 @@ impl<C: serde::de::DeserializeOwned + schemars::JsonSchema> Config for C {}
 
 /// Reads a configuration that the host has checked against its schema.
 fn parse_config<C: Config>(json: &str) -> Result<C> {
-    serde_json::from_str(json).map_err(|error| Error::config(format!("configuration: {error}")))
+    let wrong = |error: serde_json::Error| Error::config(format!("configuration: {error}"));
+    // By way of a value: the lines and columns of this text mean nothing to the author of the pipeline.
+    let value: serde_json::Value = serde_json::from_str(json).map_err(wrong)?;
+    C::deserialize(value).map_err(wrong)
 }
