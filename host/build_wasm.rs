@@ -35,7 +35,7 @@ const KEPT_PREFIXES: [&str; 5] = [
 ];
 
 /// Builds the packages and copies `<package>.wasm` (with underscores) into `OUT_DIR`.
-pub fn build(packages: &[&str]) {
+pub(crate) fn build(packages: &[&str]) {
     let root = workspace_root();
     for path in ["plugins", "wit", "Cargo.lock", "Cargo.toml", "host/build_wasm.rs"] {
         println!("cargo::rerun-if-changed={}", root.join(path).display());

@@ -671,7 +671,7 @@ fn a_wrong_configuration_is_refused_before_the_guest_runs() {
         .collect();
     assert!(
         told.iter()
-            .any(|m| m.contains("/behavior: unknown property `behavior`: did you mean `behaviour`?")),
+            .any(|m| m.contains("/behavior: unknown property `behavior`; did you mean `behaviour`?")),
         "{told:?}"
     );
     assert!(

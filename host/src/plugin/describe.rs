@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::bindings::exports::setu::connector::connector;
 use super::inspect::Halves;
 use super::marks::{self, Alternatives, Mark, Marked};
-use super::text::{nearest, printable};
+use super::text::printable;
 use super::{ConfigMistake, Description, address};
 
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
@@ -224,11 +224,7 @@ impl ConfigSchema {
 
 fn unknown_property(name: &str, known: &[&str]) -> String {
     let name = printable(name, 256);
-    match nearest(&name, known.iter().copied()) {
-        Some(meant) => format!("unknown property `{name}`: did you mean `{meant}`?"),
-        None if known.is_empty() => format!("unknown property `{name}`"),
-        None => format!("unknown property `{name}`: known are {}", known.join(", ")),
-    }
+    format!("unknown property `{name}`{}", crate::nearest::hint(&name, known))
 }
 
 /// The alternative that the author seems to have meant: the one that fails inside rather than on the value's type.
@@ -340,12 +336,12 @@ mod tests {
         assert_eq!(
             mistakes,
             [
-                "/file/delimeter: unknown property `delimeter`: did you mean `delimiter`?",
+                "/file/delimeter: unknown property `delimeter`; did you mean `delimiter`?",
                 "/file/path: must be string, not number",
                 "/mode: must be one of \"fast\", \"safe\"",
                 "/password: the value is shorter than 8 characters",
                 "/size: 0 is less than the minimum of 1",
-                "/usl: unknown property `usl`: did you mean `url`?",
+                "/usl: unknown property `usl`; did you mean `url`?",
                 "/url: the property `url` is missing",
             ]
         );

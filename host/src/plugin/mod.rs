@@ -123,7 +123,7 @@ pub struct EffectiveGrant {
     pub kind: &'static str,
     /// `db.internal:5432`, an absolute path, a variable's name.
     pub target: String,
-    /// `config.url` or `grant`.
+    /// Where it was granted: `config.url`, `grant.network`.
     pub origin: String,
 }
 

@@ -19,32 +19,6 @@ pub(super) fn printable(text: &str, max: usize) -> String {
     out
 }
 
-/// The known name nearest to one that is unknown, if it is near enough to have been meant.
-pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (unknown.chars().count() / 3).max(1);
-    known
-        .into_iter()
-        .map(|name| (distance(unknown, name), name))
-        .filter(|(distance, _)| *distance <= limit)
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// How many characters must be put in, taken out or exchanged, ignoring case, to turn one name into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.to_lowercase().chars().take(256).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.to_lowercase().chars().take(256).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,19 +30,5 @@ mod tests {
             "a\u{fffd}[31m\tb\nc\u{fffd}"
         );
         assert_eq!(printable("häuser", 3), "hä…");
-    }
-
-    #[test]
-    fn a_misspelt_name_finds_the_one_that_was_meant() {
-        let known = ["delimiter", "header", "path"];
-        for (unknown, expected) in [
-            ("delimeter", Some("delimiter")),
-            ("Header", Some("header")),
-            ("pth", Some("path")),
-            ("colour", None),
-            ("", None),
-        ] {
-            assert_eq!(nearest(unknown, known), expected, "{unknown}");
-        }
     }
 }

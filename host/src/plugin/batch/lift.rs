@@ -216,48 +216,47 @@ fn uuids(bytes: Vec<u8>, nulls: Option<NullBuffer>, rows: usize) -> Result<Array
         .map_err(|error| error.to_string())
 }
 
-/// Offsets that may index `data`: one more than rows, not negative, not decreasing, within the data.
-fn offsets(spans: &SpansResult, rows: usize) -> Result<(), String> {
-    let offsets = &spans.offsets;
+/// Offsets and data that belong together: one more offset than rows, not negative, not decreasing, within the data.
+/// Bytes that no row covers may be anything, so they are cut off.
+fn spanned(spans: SpansResult, rows: usize) -> Result<(OffsetBuffer<i32>, Buffer), String> {
+    let SpansResult { mut offsets, data } = spans;
     exactly("offsets", offsets.len(), rows + 1)?;
     let ascending = offsets
         .windows(2)
         .fold(true, |good, pair| good & (pair[0] <= pair[1]));
     if !ascending {
-        let row = offsets
-            .windows(2)
-            .position(|pair| pair[0] > pair[1])
-            .unwrap_or_default();
-        return Err(format!("the offsets decrease after row {row}"));
+        let row = offsets.windows(2).position(|pair| pair[0] > pair[1]);
+        return Err(format!(
+            "the offsets decrease after row {}",
+            row.unwrap_or_default()
+        ));
     }
-    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else {
-        return Ok(());
-    };
+    let (first, last) = (offsets[0], offsets[rows]);
     if first < 0 {
         return Err(format!("the first offset is {first}"));
     }
-    if last as usize > spans.data.len() {
+    if last as usize > data.len() {
         return Err(format!(
             "the last offset is {last}, but there are {} bytes",
-            spans.data.len()
+            data.len()
         ));
     }
-    Ok(())
+    if first > 0 {
+        offsets.iter_mut().for_each(|offset| *offset -= first);
+    }
+    let data = Buffer::from_vec(data).slice_with_length(first as usize, (last - first) as usize);
+    Ok((OffsetBuffer::new(offsets.into()), data))
 }
 
 fn bytes(spans: SpansResult, nulls: Option<NullBuffer>, rows: usize) -> Result<ArrayRef, String> {
-    offsets(&spans, rows)?;
-    let offsets = OffsetBuffer::new(spans.offsets.into());
-    BinaryArray::try_new(offsets, Buffer::from_vec(spans.data), nulls)
+    let (offsets, data) = spanned(spans, rows)?;
+    BinaryArray::try_new(offsets, data, nulls)
         .map(|array| Arc::new(array) as ArrayRef)
         .map_err(|error| error.to_string())
 }
 
 fn strings(spans: SpansResult, nulls: Option<NullBuffer>, rows: usize) -> Result<StringArray, String> {
-    offsets(&spans, rows)?;
-    let SpansResult { offsets, data } = spans;
-    let offsets = OffsetBuffer::new(offsets.into());
-    let data = Buffer::from_vec(data);
+    let (offsets, data) = spanned(spans, rows)?;
     StringArray::try_new(offsets.clone(), data.clone(), nulls).map_err(|_| {
         let is_bad = |span: &[i32]| std::str::from_utf8(&data[span[0] as usize..span[1] as usize]).is_err();
         let row = offsets.windows(2).position(is_bad).unwrap_or_default();

@@ -235,6 +235,17 @@ fn what_lies_under_a_null_may_be_anything_well_formed() {
 }
 
 #[test]
+fn bytes_that_no_row_covers_may_be_anything() {
+    let column = ColumnResult {
+        validity: None,
+        values: spans(&[1, 3, 4], b"\xffabc\xff"),
+    };
+    let batch = lift_one(DataType::Text, false, 2, column).unwrap();
+    let expected: StringArray = vec!["ab", "c"].into();
+    assert_eq!(batch.column(0).to_data(), expected.to_data());
+}
+
+#[test]
 fn numeric_text_is_canonical() {
     let is_accepted = |text: &str| {
         let values = spans(&[0, text.len() as i32], text.as_bytes());

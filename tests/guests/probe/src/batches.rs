@@ -11,7 +11,7 @@ const DECIMAL: DataType = DataType::Decimal(DecimalType {
     scale: 2,
 });
 
-pub fn schema(behaviour: &str) -> Schema {
+pub(crate) fn schema(behaviour: &str) -> Schema {
     let mut fields = vec![
         field("id", DataType::Int64, false),
         field("name", DataType::Text, true),
@@ -48,7 +48,7 @@ pub fn schema(behaviour: &str) -> Schema {
     }
 }
 
-pub fn streams(behaviour: &str) -> Vec<StreamInfo> {
+pub(crate) fn streams(behaviour: &str) -> Vec<StreamInfo> {
     let stream = |own: &str| StreamInfo {
         name: name(own),
         kind: "table".into(),
@@ -102,7 +102,7 @@ fn honest(first: u64, rows: u32) -> Vec<Column> {
     ]
 }
 
-pub fn next(behaviour: &str, first: u64, rows: u32) -> Result<Chunk, Error> {
+pub(crate) fn next(behaviour: &str, first: u64, rows: u32) -> Result<Chunk, Error> {
     let mut batch = Batch {
         rows,
         columns: honest(first, rows),
@@ -169,7 +169,7 @@ fn break_batch(behaviour: &str, batch: &mut Batch) {
 }
 
 /// Whether the rows are the honest ones from `first` on.
-pub fn verify(batch: &Batch, first: u64) -> Result<(), String> {
+pub(crate) fn verify(batch: &Batch, first: u64) -> Result<(), String> {
     let expected = honest(first, batch.rows);
     for (index, (found, expected)) in batch.columns.iter().zip(&expected).enumerate() {
         let (found, expected) = (format!("{:?}", found.values), format!("{:?}", expected.values));
@@ -184,7 +184,7 @@ pub fn verify(batch: &Batch, first: u64) -> Result<(), String> {
             .is_none_or(|bits| bits[row / 8] >> (row % 8) & 1 == 1)
     };
     for row in 0..batch.rows as usize {
-        let present = (first + row as u64) % 3 != 0;
+        let present = !(first + row as u64).is_multiple_of(3);
         if bit(&batch.columns[1].validity, row) != present {
             return Err(format!(
                 "the name of row {} is {}present",

@@ -10,7 +10,7 @@ use crate::bindings::setu::connector::types::{Error, ErrorKind};
 use crate::{Config, error};
 
 /// Does what the configuration says; what was found is the message of an error.
-pub fn act(config: &Config) -> Result<(), Error> {
+pub(crate) fn act(config: &Config) -> Result<(), Error> {
     let saw = match config.behaviour() {
         "fine" => return Ok(()),
         "read file" => told(fs::read_to_string(config.text("path"))),
