@@ -244,6 +244,14 @@ fn build() -> Result<PathBuf, String> {
     if folder.ends_with("release") {
         command.arg("--release");
     }
+    // These describe the package under test. A build script that looks at them, and some do, would run again, and
+    // everything that depends on it would be compiled again.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text == "OUT_DIR" || text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
     let output = command
         .output()
         .map_err(|error| format!("cannot start cargo: {error}"))?;

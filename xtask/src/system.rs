@@ -21,7 +21,7 @@ pub(crate) fn cargo() -> Command {
     // Cargo hands its own package's variables to `cargo run`; they belong to xtask and to nothing that it starts.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+        if text == "OUT_DIR" || text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
             cargo.env_remove(&name);
         }
     }
