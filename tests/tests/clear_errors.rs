@@ -211,7 +211,9 @@ fn a_plugin_that_is_not_a_component_is_refused_by_name() {
     for content in [&b"#!/bin/sh\necho no\n"[..], b"", b"\0asm\x01\0\0\0"] {
         setu.write("fake.wasm", content);
         let outcome = setu.line("run pipeline.yaml");
-        outcome.assert_clear_failure(&["fake.wasm", "component"]);
+        outcome
+            .assert_status(2)
+            .assert_clear_failure(&["fake.wasm", "cargo build --target wasm32-wasip2"]);
     }
 }
 
@@ -237,8 +239,12 @@ fn an_invalid_run_id_is_refused() {
 #[test]
 fn showing_a_run_that_does_not_exist_is_an_error() {
     let setu = Setu::with_pipeline(&from_csv("data", "t"));
+    setu.write("data/t.csv", "a\n1\n");
     setu.line("show nope --pipeline pipeline.yaml")
-        .assert_clear_failure(&["nope"]);
+        .assert_clear_failure(&["nothing has been staged yet"]);
+    setu.succeed("extract pipeline.yaml --run there");
+    setu.line("show nope --pipeline pipeline.yaml")
+        .assert_clear_failure(&["nope", "there"]);
     setu.line("cat nope t --pipeline pipeline.yaml")
         .assert_clear_failure(&["nope"]);
 }

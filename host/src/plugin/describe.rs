@@ -341,8 +341,8 @@ mod tests {
                 "/mode: must be one of \"fast\", \"safe\"",
                 "/password: the value is shorter than 8 characters",
                 "/size: 0 is less than the minimum of 1",
-                "/usl: unknown property `usl`; did you mean `url`?",
                 "/url: the property `url` is missing",
+                "/usl: unknown property `usl`; did you mean `url`?",
             ]
         );
         assert_eq!(typical().mistakes(&json!({"url": "h:1", "file": null})), []);

@@ -62,22 +62,29 @@ struct Layout {
 }
 
 /// Preopens what the grants name. A granted file or folder must exist, except one that may be written: that becomes
-/// a folder.
+/// a folder if `make` says so, and otherwise seems to be one that is empty.
 pub(super) fn preopen(
     wasi: &mut WasiCtxBuilder,
     grants: &BTreeMap<PathBuf, PathGrant>,
+    make: bool,
 ) -> Result<GrantedFiles> {
     // File operations block the instance's own thread, which has nothing else to do; handing each one to another
     // thread costs several times as much. Preopens take the setting over, so it comes first.
     wasi.allow_blocking_current_thread(true);
     let mut kinds = BTreeMap::new();
     for (path, grant) in grants {
-        kinds.insert(path.as_path(), prepare(path, grant)?);
+        kinds.insert(path.as_path(), prepare(path, grant, make)?);
     }
+    let is_absent = |path: &Path| kinds.get(path) == Some(&Kind::Absent);
     let layout = lay_out(grants, |path| kinds.get(path) == Some(&Kind::File))?;
 
     let mut granted = GrantedFiles::default();
     for (folder, writable) in &layout.folders {
+        if is_absent(folder) {
+            preopen_nothing(wasi, folder)?;
+            granted.preopens.push(None);
+            continue;
+        }
         let open = wasi.preopened_dir(folder, folder.to_string_lossy(), perms(*writable));
         open.map_err(|error| cannot_open(folder, &error.to_string()))?;
         granted.preopens.push(None);
@@ -101,10 +108,12 @@ pub(super) fn preopen(
 enum Kind {
     File,
     Folder,
+    /// A writable folder that is not there yet.
+    Absent,
 }
 
-/// What a granted path is; a writable folder that is missing is made.
-fn prepare(path: &Path, grant: &PathGrant) -> Result<Kind> {
+/// What a granted path is; a writable folder that is missing is made if `make` says so.
+fn prepare(path: &Path, grant: &PathGrant, make: bool) -> Result<Kind> {
     let (origin, shown) = (&grant.origin, path.display());
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Ok(Kind::Folder),
@@ -114,6 +123,9 @@ fn prepare(path: &Path, grant: &PathGrant) -> Result<Kind> {
             format!("`{origin}`: {shown} is neither a file nor a folder"),
         )),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && grant.writable => {
+            if !make {
+                return Ok(Kind::Absent);
+            }
             fs::create_dir_all(path).map_err(|error| {
                 Error::new(
                     ErrorKind::Config,
@@ -424,13 +436,15 @@ mod tests {
             writable,
             origin: "config.path".into(),
         };
-        let error = prepare(&missing, &grant(false)).unwrap_err();
+        let error = prepare(&missing, &grant(false), true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(
             error.message().contains("config.path") && error.message().contains("a/b"),
             "{error}"
         );
-        assert_eq!(prepare(&missing, &grant(true)).unwrap(), Kind::Folder);
+        assert_eq!(prepare(&missing, &grant(true), false).unwrap(), Kind::Absent);
+        assert!(!missing.exists());
+        assert_eq!(prepare(&missing, &grant(true), true).unwrap(), Kind::Folder);
         assert!(missing.is_dir());
     }
 }

@@ -76,7 +76,9 @@ impl Instance {
         let network = Network::new(purpose.role, purpose.grants.network.clone());
         let progress = Progress::new();
         let mut wasi = wasi(&purpose.grants, &network, &stderr);
-        let files = files::preopen(&mut wasi, &purpose.grants.paths).map_err(|error| error.at(&place))?;
+        // Only a stream's copy may leave something behind.
+        let files = files::preopen(&mut wasi, &purpose.grants.paths, purpose.stream.is_some());
+        let files = files.map_err(|error| error.at(&place))?;
         let mut table = wasmtime::component::ResourceTable::new();
         table.set_max_capacity(MAX_HANDLES);
         let state = State {

@@ -73,7 +73,7 @@ pub(super) fn is_current(record: &StreamRecord, run: &str, state: Option<&State>
 
 /// Moves a stream's state to `cursor`, a value of the field's type in staged text form, unless it is there already
 /// or further.
-pub fn move_state(
+pub(super) fn move_state(
     blob: &dyn Blob,
     layout: &RunLayout,
     stream: &StreamName,

@@ -34,18 +34,17 @@ impl BlobSource {
     pub fn open(blob: Arc<dyn Blob>, layout: RunLayout, stream: StreamName) -> Result<Box<dyn Source>> {
         let Some(manifest) = read_manifest(blob.as_ref(), &layout, &stream)? else {
             let message = format!(
-                "{stream} is not staged in run {} ({} has no `{}`): extract it first",
+                "{stream} is not staged in run {} ({} has no `{}`): extract it first, or wait for it with `--wait`",
                 layout.run(),
                 blob.describe(),
                 layout.manifest(&stream)
             );
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(Error::new(ErrorKind::NotFound, message).with_retryable(true));
         };
         if manifest.status != ManifestStatus::Complete {
             let message = format!(
-                "{stream} is still extracting in run {} ({} parts so far): wait until its extract is complete",
-                layout.run(),
-                manifest.parts.len()
+                "{stream} is still extracting in run {}: load it when that is complete, or with `--wait`",
+                layout.run()
             );
             return Err(Error::new(ErrorKind::Conflict, message).with_retryable(true));
         }
