@@ -3,6 +3,9 @@
 //! `behaviour` names the misdeed. `reach` holds those of `check` (files, network, resources), whose findings come back as
 //! the message of an error of the kind `unsupported`; `batches` holds those of `next`.
 
+// A native build, which only lints want, exports nothing: the names of a component's exports are none for a linker.
+#![cfg_attr(not(target_family = "wasm"), allow(dead_code))]
+
 #[allow(missing_docs)]
 mod bindings {
     wit_bindgen::generate!({ world: "plugin", path: "../../../wit" });
@@ -35,6 +38,7 @@ const SCHEMA: &str = r#"{
 
 struct Probe;
 
+#[cfg(target_family = "wasm")]
 bindings::export!(Probe with_types_in bindings);
 
 /// What the connector is configured to do.
