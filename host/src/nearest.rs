@@ -19,7 +19,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 }
 
 /// ``; did you mean `x`?`` where one is near, otherwise ``; known are `a`, `b` ``, otherwise nothing.
-pub(crate) fn hint<'a>(word: &str, candidates: &[&'a str]) -> String {
+pub(crate) fn hint(word: &str, candidates: &[&str]) -> String {
     match nearest(word, candidates.iter().copied()) {
         Some(candidate) => format!("; did you mean `{candidate}`?"),
         None if candidates.is_empty() => String::new(),

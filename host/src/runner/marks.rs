@@ -29,18 +29,13 @@ pub(super) struct HostMarks<'a> {
 }
 
 impl<'a> HostMarks<'a> {
-    pub(super) fn new(
-        inner: Box<dyn Writer + 'a>,
-        blob: Arc<dyn Blob>,
-        key: Key,
-        load_id: &str,
-    ) -> Box<dyn Writer + 'a> {
-        Box::new(HostMarks {
+    pub(super) fn new(inner: Box<dyn Writer + 'a>, blob: Arc<dyn Blob>, key: Key, load_id: &str) -> Self {
+        HostMarks {
             inner,
             blob,
             key,
             load_id: load_id.to_owned(),
-        })
+        }
     }
 
     fn unreadable(&self, error: &dyn std::fmt::Display) -> Error {

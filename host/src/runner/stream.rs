@@ -482,7 +482,7 @@ fn begin<'d>(
         return Ok(writer);
     }
     let (blob, key) = marks();
-    Ok(HostMarks::new(writer, blob, key, &load.load_id))
+    Ok(Box::new(HostMarks::new(writer, blob, key, &load.load_id)))
 }
 
 /// Something that this half of the run ought to have.

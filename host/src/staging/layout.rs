@@ -122,11 +122,11 @@ pub fn check_id(what: &'static str, id: &str) -> Result<(), IdError> {
 
 /// A stream's folder name, of at most 128 bytes.
 ///
-/// Each run of characters outside `[a-zA-Z0-9_-]` becomes one `_`. Unless the name [is
-/// unambiguous](is_unambiguous), the result is cut to 119 characters and `-` and the first 8 hexadecimal digits of
-/// the name's SHA-256 follow. No two unambiguous names share a slug, nor does one with any other name, even where a
-/// file system ignores case. Two others share one only if their plain forms and 32 bits of SHA-256 agree; a
-/// manifest names its stream, so that such a clash is an error and never a mix.
+/// Each run of characters outside `[a-zA-Z0-9_-]` becomes one `_`. Unless the name is unambiguous
+/// (`docs/staged-format.md` says when), the result is cut to 119 characters and `-` and the first 8 hexadecimal digits
+/// of the name's SHA-256 follow. No two unambiguous names share a slug, nor does one with any other name, even where a
+/// file system ignores case. Two others share one only if their plain forms and 32 bits of SHA-256 agree; a manifest
+/// names its stream, so that such a clash is an error and never a mix.
 pub fn slug(qualified_name: &str) -> String {
     let mut slug = String::with_capacity(qualified_name.len() + SUFFIX_BYTES);
     let mut in_run = false;
