@@ -51,6 +51,7 @@ pub struct SourceConfig {
     /// The columns that identify a row, for upserts. They must hold no NULL. Where `path` is a folder, this holds for
     /// every file that has all of them.
     #[serde(default)]
+    #[schemars(extend("uniqueItems" = true))]
     pub primary_key: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Which files a path names and the streams that they are, and which file a stream becomes.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use setu_sdk::{Error, Result, StreamName};
 
@@ -12,20 +12,24 @@ const ENDINGS: [&str; 3] = [".csv", ".tsv", ".txt"];
 /// The longest file name that is made, so that the hidden names beside it fit a file system's 255 bytes as well.
 const MAX_NAME_BYTES: usize = 180;
 
+/// The stream of files whose names are not UTF-8.
+const UNNAMED: &str = "(a file name that is not UTF-8)";
+
 /// One file, which is one stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CsvFile {
     pub(crate) path: PathBuf,
     /// The stream's name.
     pub(crate) stream: String,
     pub(crate) gzip: bool,
+    /// Why it cannot be read, where that shows without opening it.
+    pub(crate) defect: Option<Error>,
 }
 
 impl CsvFile {
-    fn new(path: &Path) -> Result<Self> {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name =
-            name.ok_or_else(|| Error::config(format!("{}: the file's name is not UTF-8", path.display())))?;
+    fn new(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = &*name;
         let (stem, gzip) = match strip_ending(name, ".gz") {
             Some(stem) => (stem, true),
             None => (name, false),
@@ -34,11 +38,12 @@ impl CsvFile {
             .iter()
             .find_map(|ending| strip_ending(stem, ending))
             .unwrap_or(stem);
-        Ok(CsvFile {
+        CsvFile {
             path: path.to_owned(),
             stream: stream.to_owned(),
             gzip,
-        })
+            defect: None,
+        }
     }
 
     /// For messages and for what depends on the ending.
@@ -49,37 +54,120 @@ impl CsvFile {
 
 /// The files at a path, which is a file or a folder, by stream name.
 ///
-/// # Errors
-/// `not_found`; `config` where two files give one stream.
+/// What looks like a CSV file in a folder and cannot be read is a file with a defect: it must not be lost, nor keep the
+/// others from being read.
 pub(crate) fn list(path: &str) -> Result<Vec<CsvFile>> {
     let root = Path::new(path);
-    let context = |error: std::io::Error| Error::from(error).context(path);
+    let context = |error: io::Error| Error::from(error).context(path);
     if !fs::metadata(root).map_err(context)?.is_dir() {
-        return Ok(vec![CsvFile::new(root)?]);
+        return Ok(vec![CsvFile::new(root)]);
     }
+    let names = names(root).map_err(context)?;
+    let unnamed = names.iter().filter(|name| name.is_none()).count();
     let mut streams = BTreeMap::<String, CsvFile>::new();
-    for entry in fs::read_dir(root).map_err(context)? {
-        let entry = entry.map_err(context)?.path();
-        let name = entry
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        if !is_csv(name) || !fs::metadata(&entry).is_ok_and(|metadata| metadata.is_file()) {
-            continue;
+    for name in names.iter().flatten().filter(|name| is_csv(name)) {
+        let mut file = CsvFile::new(&root.join(name));
+        match fs::metadata(&file.path) {
+            Ok(found) if found.is_dir() => continue,
+            Ok(found) => file.defect = (!found.is_file()).then(|| not_a_file(&file)),
+            Err(error) => file.defect = Some(out_of_reach(&file, error)),
         }
-        let file = CsvFile::new(&entry)?;
         if let Some(other) = streams.get(&file.stream) {
-            let (a, b) = (other.display(), file.display());
-            return Err(Error::config(format!(
-                "{} and {} both give the stream `{}`; rename one of them, or name a single file in `path`",
-                (&a).min(&b),
-                (&a).max(&b),
-                file.stream
-            )));
+            file.defect = Some(same_stream(other, &file));
         }
         streams.insert(file.stream.clone(), file);
     }
+    if unnamed > 0 {
+        streams.insert(UNNAMED.to_owned(), without_names(root, unnamed));
+    }
     Ok(streams.into_values().collect())
+}
+
+fn not_a_file(file: &CsvFile) -> Error {
+    Error::data(format!("{} is neither a file nor a folder", file.display()))
+}
+
+/// Why nothing can be learnt of a file that its folder names.
+fn out_of_reach(file: &CsvFile, error: io::Error) -> Error {
+    let name = file.display();
+    let is_link = fs::symlink_metadata(&file.path).is_ok_and(|found| found.is_symlink());
+    match error.kind() {
+        io::ErrorKind::NotFound if is_link => {
+            Error::not_found(format!("{name} is a symbolic link that leads nowhere"))
+        }
+        // The sandbox follows links within a granted folder only.
+        io::ErrorKind::PermissionDenied if is_link => Error::denied(format!(
+            "{name} is a symbolic link that leads out of the folder, where this connector may not read; put the file \
+             itself there, or name the link's target in `path`"
+        )),
+        _ => Error::from(error).context(name),
+    }
+}
+
+fn same_stream(a: &CsvFile, b: &CsvFile) -> Error {
+    let (stream, a, b) = (&a.stream, a.display(), b.display());
+    Error::config(format!(
+        "{} and {} both give the stream `{stream}`; rename one of them, or name a single file in `path`",
+        (&a).min(&b),
+        (&a).max(&b),
+    ))
+}
+
+/// One stream for all files whose names are not UTF-8: in the sandbox nothing more can be known of them.
+fn without_names(folder: &Path, count: usize) -> CsvFile {
+    let what = match count {
+        1 => "1 name in this folder is".to_owned(),
+        more => format!("{more} names in this folder are"),
+    };
+    let message = format!(
+        "{}: {what} not UTF-8, so that it cannot be told which file that is, nor can it be opened; rename it, or move \
+         it elsewhere",
+        folder.display()
+    );
+    CsvFile {
+        path: folder.to_owned(),
+        stream: UNNAMED.to_owned(),
+        gzip: false,
+        defect: Some(Error::data(message)),
+    }
+}
+
+/// The names in a folder; none for one that is not UTF-8.
+#[cfg(not(target_os = "wasi"))]
+fn names(folder: &Path) -> io::Result<Vec<Option<String>>> {
+    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().into_string().ok());
+    fs::read_dir(folder)?.map(name).collect()
+}
+
+/// The names in a folder; none for one that is not UTF-8, which WASI does not tell. Asks WASI itself, because the
+/// standard library's iterator ends at the first such name.
+#[cfg(target_os = "wasi")]
+fn names(folder: &Path) -> io::Result<Vec<Option<String>>> {
+    use wasip2::filesystem::preopens::get_directories;
+    use wasip2::filesystem::types::{DescriptorFlags, ErrorCode, OpenFlags, PathFlags};
+
+    let error = |code: ErrorCode| io::Error::other(code.message());
+    let preopens = get_directories();
+    let below = preopens.iter().filter_map(|(preopen, path)| {
+        let rest = folder.strip_prefix(path).ok()?.to_str()?;
+        Some((preopen, if rest.is_empty() { "." } else { rest }))
+    });
+    let (preopen, rest) = below
+        .min_by_key(|(_, rest)| rest.len())
+        .ok_or(io::ErrorKind::PermissionDenied)?;
+    let opened = preopen
+        .open_at(PathFlags::SYMLINK_FOLLOW, rest, OpenFlags::DIRECTORY, DescriptorFlags::READ)
+        .map_err(error)?;
+    let entries = opened.read_directory().map_err(error)?;
+    let mut names = Vec::new();
+    loop {
+        match entries.read_directory_entry() {
+            Ok(Some(entry)) => names.push(Some(entry.name)),
+            Ok(None) => return Ok(names),
+            Err(ErrorCode::IllegalByteSequence) => names.push(None),
+            Err(code) => return Err(error(code)),
+        }
+    }
 }
 
 fn is_csv(name: &str) -> bool {
@@ -142,9 +230,9 @@ mod tests {
         folder
     }
 
-    fn streams(folder: &tempfile::TempDir) -> Result<Vec<(String, bool)>> {
-        let files = list(folder.path().to_str().unwrap())?;
-        Ok(files.into_iter().map(|file| (file.stream, file.gzip)).collect())
+    fn streams(folder: &tempfile::TempDir) -> Vec<(String, bool)> {
+        let files = list(folder.path().to_str().unwrap()).unwrap();
+        files.into_iter().map(|file| (file.stream, file.gzip)).collect()
     }
 
     #[test]
@@ -162,15 +250,22 @@ mod tests {
         fs::create_dir(folder.path().join("e.csv")).unwrap();
         let expected = [("a.2024", false), ("b", false), ("c", true)];
         assert_eq!(
-            streams(&folder).unwrap(),
+            streams(&folder),
             expected.map(|(name, gzip)| (name.to_owned(), gzip))
         );
     }
 
     #[test]
-    fn two_files_of_one_name_are_an_error_that_names_both() {
-        let folder = folder(&["a.csv", "a.tsv.gz"]);
-        let message = streams(&folder).unwrap_err().message().to_owned();
+    fn two_files_of_one_name_are_one_stream_with_an_error_that_names_both() {
+        let folder = folder(&["a.csv", "a.tsv.gz", "b.csv"]);
+        let files = list(folder.path().to_str().unwrap()).unwrap();
+        let defects: Vec<Option<&str>> = files
+            .iter()
+            .map(|file| file.defect.as_ref().map(Error::message))
+            .collect();
+        let [Some(message), None] = defects[..] else {
+            panic!("{defects:?}");
+        };
         assert!(
             message.contains("a.csv and ") && message.contains("a.tsv.gz both give the stream `a`"),
             "{message}"

@@ -1,22 +1,25 @@
 //! Where a read can go on.
 //!
-//! A position names the file by its length and a hash of its first bytes, and in it the byte and the line at which the
-//! next record begins (in the decompressed data). A file that was changed since, or grew, is not gone on with.
+//! A position names the file by its length, the time of its last change and a hash of its first bytes, and in it the
+//! byte and the line at which the next record begins (in the decompressed data). A file that was changed since, or
+//! grew, is not gone on with.
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Which file it is, as far as one can tell without reading it all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     length: u64,
+    modified: u64,
     head: u64,
 }
 
 impl Identity {
-    /// Of a file with this length (as stored) and these first bytes.
-    pub(crate) fn new(length: u64, head: &[u8]) -> Self {
+    /// Of a file with this length (as stored), this time of its last change and these first bytes.
+    pub(crate) fn new(length: u64, modified: u64, head: &[u8]) -> Self {
         Identity {
             length,
+            modified,
             head: fnv1a(head),
         }
     }
@@ -38,7 +41,8 @@ pub(crate) struct Position {
 impl Position {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
-        for number in [self.file.length, self.file.head, self.offset, self.line] {
+        let file = self.file;
+        for number in [file.length, file.modified, file.head, self.offset, self.line] {
             bytes.extend(number.to_le_bytes());
         }
         bytes
@@ -52,13 +56,14 @@ impl Position {
         let (numbers, []) = numbers.as_chunks::<8>() else {
             return None;
         };
-        let &[length, head, offset, line] = numbers else {
+        let &[length, modified, head, offset, line] = numbers else {
             return None;
         };
         let number = u64::from_le_bytes;
         Some(Position {
             file: Identity {
                 length: number(length),
+                modified: number(modified),
                 head: number(head),
             },
             offset: number(offset),
@@ -80,13 +85,13 @@ mod tests {
     #[test]
     fn a_position_reads_back_and_anything_else_is_refused() {
         let position = Position {
-            file: Identity::new(7, b"a,b"),
+            file: Identity::new(7, 8, b"a,b"),
             offset: u64::MAX,
             line: 3,
         };
         let bytes = position.encode();
         assert_eq!(Position::decode(&bytes), Some(position));
-        for wrong in [&bytes[..32], &[], &[2; 33], &[bytes.clone(), vec![0]].concat()] {
+        for wrong in [&bytes[..40], &[], &[1; 41], &[bytes.clone(), vec![0]].concat()] {
             assert_eq!(Position::decode(wrong), None);
         }
     }

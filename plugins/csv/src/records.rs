@@ -2,7 +2,8 @@
 //!
 //! A record ends with LF or CR LF, or with the file. A field that begins with the quote ends with the next single one;
 //! what follows must be a delimiter or the record's end. A quote inside a field that does not begin with one is an
-//! ordinary character. What the fields mean is not decided here.
+//! ordinary character; a CR in such a field is an error, since it is the end of a record to other programs. What the
+//! fields mean is not decided here.
 
 use std::io::{self, Read};
 
@@ -14,6 +15,10 @@ use crate::dialect::Dialect;
 const BUFFER_BYTES: usize = 256 << 10;
 /// A record longer than this is taken for an unclosed quote; it is also the most memory that reading takes.
 const MAX_RECORD_BYTES: usize = 64 << 20;
+
+const BARE_CARRIAGE_RETURN: &str = "a carriage return without a line feed, outside of quotes; if the file's lines end \
+                                    like this, convert it first (`tr '\\r' '\\n'`), and if it belongs to the value, put \
+                                    the value in quotes";
 
 /// Where a field lies in its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,16 @@ impl<'a> Record<'a> {
         out.extend_from_slice(rest);
     }
 
+    /// Every value, as text.
+    pub(crate) fn values(&self, quote: u8) -> Vec<String> {
+        let value = |field: &Field| {
+            let mut value = Vec::new();
+            self.append_value(*field, quote, &mut value);
+            String::from_utf8_lossy(&value).into_owned()
+        };
+        self.fields.iter().map(value).collect()
+    }
+
     /// The line and the file's byte at which a field's content begins.
     pub(crate) fn place(&self, field: Field) -> (u64, u64) {
         let breaks = memchr::memchr_iter(b'\n', &self.bytes[..field.start]).count();
@@ -85,6 +100,8 @@ pub(crate) struct Records<R> {
     valid: usize,
     /// The byte at `valid` is wrong, rather than not yet complete.
     invalid: bool,
+    /// A CR was read: records must be searched for those that stand alone.
+    has_carriage_return: bool,
     eof: bool,
     /// The file's offset of the buffer's first byte.
     base: u64,
@@ -110,6 +127,9 @@ enum Scan {
 impl<R: Read> Records<R> {
     /// Reads from `input`, whose first byte has this offset and line in the file. A byte order mark is skipped at
     /// offset 0.
+    ///
+    /// # Errors
+    /// `data` at offset 0 for what is no text in UTF-8 by its first bytes.
     pub(crate) fn new(input: R, file: &str, dialect: &Dialect, offset: u64, line: u64) -> Result<Self> {
         let mut records = Records {
             input,
@@ -121,13 +141,14 @@ impl<R: Read> Records<R> {
             end: 0,
             valid: 0,
             invalid: false,
+            has_carriage_return: false,
             eof: false,
             base: offset,
             line,
             fields: Vec::new(),
         };
         if offset == 0 {
-            records.skip_byte_order_mark()?;
+            records.check_start()?;
         }
         Ok(records)
     }
@@ -145,8 +166,8 @@ impl<R: Read> Records<R> {
     /// The next record, or none at the end.
     ///
     /// # Errors
-    /// `data`, with file, line and byte, for an unclosed quote, text after a closing quote, bytes that are not UTF-8
-    /// and a record that is too long.
+    /// `data`, with file, line and byte, for an unclosed quote, text after a closing quote, a CR that stands alone,
+    /// bytes that are not UTF-8 and a record that is too long.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>> {
         loop {
@@ -158,6 +179,9 @@ impl<R: Read> Records<R> {
                 Scan::Complete { len, breaks } => return self.take(len, breaks).map(Some),
                 Scan::Incomplete => self.fill()?,
                 Scan::Unclosed(at) => return Err(self.error(at, "this quote is never closed")),
+                Scan::AfterQuote(at) if window[at] == b'\r' => {
+                    return Err(self.error(at, BARE_CARRIAGE_RETURN));
+                }
                 Scan::AfterQuote(at) => {
                     return Err(self.error(
                         at,
@@ -178,6 +202,11 @@ impl<R: Read> Records<R> {
                 "this is not UTF-8; convert the file to UTF-8 first",
             ));
         }
+        if self.has_carriage_return
+            && let Some(at) = bare_carriage_return(&self.buffer[start..end], &self.fields)
+        {
+            return Err(self.error(at, BARE_CARRIAGE_RETURN));
+        }
         let (offset, line) = (self.offset(), self.line);
         self.start = end;
         self.line += breaks;
@@ -189,7 +218,8 @@ impl<R: Read> Records<R> {
         })
     }
 
-    /// Reads more behind what there is, making room first.
+    /// Reads more behind what there is, making room first: at least as much again, because the record is then looked
+    /// at from its start.
     fn fill(&mut self) -> Result<()> {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -203,15 +233,23 @@ impl<R: Read> Records<R> {
                 let limit = MAX_RECORD_BYTES >> 20;
                 return Err(self.error(
                     0,
-                    &format!("this record is longer than {limit} MiB; is a quote unclosed?"),
+                    &format!(
+                        "this record is longer than {limit} MiB; is a quote unclosed, or do lines end without a line \
+                         feed?"
+                    ),
                 ));
             }
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
-        let read = read_some(&mut self.input, &mut self.buffer[self.end..])
-            .map_err(|error| Error::from(error).context(format!("{}: cannot read", self.file)))?;
-        self.end += read;
-        self.eof = read == 0;
+        let enough = (2 * self.end).clamp(1, self.buffer.len());
+        while self.end < enough && !self.eof {
+            let read = read_some(&mut self.input, &mut self.buffer[self.end..])
+                .map_err(|error| Error::from(error).context(format!("{}: cannot read", self.file)))?;
+            let new = &self.buffer[self.end..self.end + read];
+            self.has_carriage_return = self.has_carriage_return || memchr::memchr(b'\r', new).is_some();
+            self.end += read;
+            self.eof = read == 0;
+        }
         self.validate();
         Ok(())
     }
@@ -231,18 +269,27 @@ impl<R: Read> Records<R> {
         }
     }
 
-    fn skip_byte_order_mark(&mut self) -> Result<()> {
-        while self.end < 3 && !self.eof {
+    /// Skips a byte order mark, and refuses by its first bytes what people mistake for CSV.
+    fn check_start(&mut self) -> Result<()> {
+        while self.end < 4 && !self.eof {
             self.fill()?;
         }
-        match &self.buffer[..self.end] {
-            [0xef, 0xbb, 0xbf, ..] => self.start = 3,
-            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
-                return Err(self.error(0, "this file is UTF-16; convert it to UTF-8 first"));
+        let what = match &self.buffer[..self.end] {
+            [0xef, 0xbb, 0xbf, ..] => {
+                self.start = 3;
+                return Ok(());
             }
-            _ => {}
-        }
-        Ok(())
+            // With a byte order mark; without one, since a text begins with ASCII most often.
+            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] => {
+                "this file is UTF-16; convert it to UTF-8 first"
+            }
+            [0x1f, 0x8b, ..] => "this is gzip data; decompress the file, or let its name end in `.gz`",
+            [b'P', b'K', 3, 4, ..] => {
+                "this is a ZIP archive or an Excel workbook; extract the file, or save it as CSV in UTF-8"
+            }
+            _ => return Ok(()),
+        };
+        Err(self.error(0, what))
     }
 
     /// An error at a place of the record under way.
@@ -265,6 +312,18 @@ fn read_some(input: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
             result => return result,
         }
     }
+}
+
+/// Where a CR stands in a field without quotes; the one before the record's LF is no part of a field.
+fn bare_carriage_return(record: &[u8], fields: &[Field]) -> Option<usize> {
+    let first = memchr::memchr(b'\r', record)?;
+    if matches!(record[first..], [b'\r'] | [b'\r', b'\n']) {
+        return None;
+    }
+    fields.iter().filter(|field| !field.quoted).find_map(|field| {
+        let at = memchr::memchr(b'\r', &record[field.start..field.end])?;
+        Some(field.start + at)
+    })
 }
 
 /// Finds the fields of the record at the start of `bytes`, and its end.

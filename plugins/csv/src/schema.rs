@@ -1,6 +1,7 @@
 //! What is known of a file before its rows are read: names, types, key.
 
 use std::collections::HashSet;
+use std::io::Read;
 
 use setu_sdk::{DataType, Error, Field as SchemaField, Result, Schema, log};
 
@@ -15,34 +16,47 @@ use crate::records::{Record, Records, error_at};
 #[derive(Clone, Debug)]
 pub(crate) struct Described {
     pub(crate) dialect: Dialect,
-    /// Without fields for an empty file.
     pub(crate) schema: Schema,
     /// From the first rows; none for compressed files, whose length says little.
     pub(crate) estimated_rows: Option<u64>,
 }
 
+/// The contract's limits, which a file must not exceed at the cost of all others.
+const MAX_COLUMNS: usize = 10_000;
+const MAX_NAME_BYTES: usize = 1_024;
+
 /// Reads a file's header, and all of it where types are to be inferred.
+///
+/// # Errors
+/// `data` for a file without a record, and for one with more columns or longer names than a stream may have; `config`
+/// where it is the only file and misses a column of the configuration.
 pub(crate) fn describe(file: &CsvFile, config: &SourceConfig, is_only_file: bool) -> Result<Described> {
     let name = file.display();
     let dialect = config.dialect(&name)?;
     let (input, identity) = Input::open(file)?;
     let mut records = Records::new(input, &name, &dialect, 0, 1)?;
-    let Some(first) = records.next()? else {
-        let schema = Schema::new([]);
-        return Ok(Described {
-            dialect,
-            schema,
-            estimated_rows: Some(0),
-        });
+    let Some(first) = first_record(&mut records, &dialect)? else {
+        return Err(Error::data(format!("{name} is empty: it has no columns")));
     };
+    let wrong = |what: &str| error_at(&name, first.line, first.offset, what);
+    if first.values.len() > MAX_COLUMNS {
+        let columns = first.values.len();
+        return Err(wrong(&format!("this file has {columns} columns; at most {MAX_COLUMNS} are possible")));
+    }
     let names = if dialect.header {
-        header_names(&first, &dialect, &name)
+        header_names(&first.values, &name)
     } else {
-        (1..=first.fields.len()).map(|n| format!("column_{n}")).collect()
+        (1..=first.values.len()).map(|n| format!("column_{n}")).collect()
     };
+    if let Some(at) = names.iter().position(|name| name.len() > MAX_NAME_BYTES) {
+        let (column, bytes) = (at + 1, names[at].len());
+        return Err(wrong(&format!(
+            "column {column} has a name of {bytes} bytes; at most {MAX_NAME_BYTES} are possible"
+        )));
+    }
 
     let inferred = if config.infer {
-        infer_types(file, &dialect, names.len())?
+        infer_types(file, identity.length(), &dialect, names.len())?
     } else {
         vec![DataType::Text; names.len()]
     };
@@ -58,10 +72,45 @@ pub(crate) fn describe(file: &CsvFile, config: &SourceConfig, is_only_file: bool
     })
 }
 
+/// What is said of a file that cannot be described: the columns that the configuration declares, so that the stream can
+/// be chosen like the others, and reading it then tells what is wrong.
+pub(crate) fn declared(config: &SourceConfig) -> Schema {
+    let undeclared = |name: &&String| !config.columns.contains_key(*name);
+    let key = config.primary_key.iter().filter(undeclared);
+    let names: Vec<String> = config.columns.keys().chain(key).cloned().collect();
+    let types = vec![DataType::Text; names.len()];
+    put_together(&names, &types, config)
+}
+
+/// The record that tells how many columns a file has.
+struct FirstRecord {
+    values: Vec<String>,
+    line: u64,
+    offset: u64,
+}
+
+/// The first record that is not an empty line. A file of nothing but empty lines has one column of NULLs, unless the
+/// column's name is what should stand there.
+fn first_record<R: Read>(records: &mut Records<R>, dialect: &Dialect) -> Result<Option<FirstRecord>> {
+    let mut blank = None;
+    while let Some(record) = records.next()? {
+        let first = FirstRecord {
+            values: record.values(dialect.quote),
+            line: record.line,
+            offset: record.offset,
+        };
+        if !record.is_blank() {
+            return Ok(Some(first));
+        }
+        blank = blank.or((!dialect.header).then_some(first));
+    }
+    Ok(blank)
+}
+
 /// Skips the header, if there is one.
-pub(crate) fn skip_header<R: std::io::Read>(records: &mut Records<R>, dialect: &Dialect) -> Result<()> {
+pub(crate) fn skip_header<R: Read>(records: &mut Records<R>, dialect: &Dialect) -> Result<()> {
     if dialect.header {
-        records.next()?;
+        first_record(records, dialect)?;
     }
     Ok(())
 }
@@ -78,20 +127,18 @@ pub(crate) fn is_row(record: &Record<'_>, columns: usize, file: &str) -> Result<
     if record.is_blank() {
         return Ok(false);
     }
-    let found = record.fields.len();
-    let what = format!("this record has {found} fields, but the file has {columns} columns");
+    let (found, columns) = (counted(record.fields.len(), "field"), counted(columns, "column"));
+    let what = format!("this record has {found}, but the file has {columns}");
     Err(error_at(file, record.line, record.offset, &what))
 }
 
-fn header_names(header: &Record<'_>, dialect: &Dialect, file: &str) -> Vec<String> {
-    let mut name = Vec::new();
-    let mut names = Vec::new();
-    for field in header.fields {
-        name.clear();
-        header.append_value(*field, dialect.quote, &mut name);
-        names.push(String::from_utf8_lossy(&name).into_owned());
-    }
-    let unique = make_unique(&names);
+/// `1 field`, `2 fields`.
+pub(crate) fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn header_names(names: &[String], file: &str) -> Vec<String> {
+    let unique = make_unique(names);
     for (was, is) in names.iter().zip(&unique).filter(|(was, is)| was != is) {
         log::warn!(
             "{file}: a column is called {is:?}, because the header's {was:?} is empty or stands twice"
@@ -138,8 +185,8 @@ fn assemble(
             names.join(", ")
         ))
     };
-    let has = |column: &String| names.contains(column);
     if let Some(file) = only_file {
+        let has = |column: &String| names.contains(column);
         if let Some(column) = config.columns.keys().find(|column| !has(column)) {
             return Err(missing("columns", column, file));
         }
@@ -147,6 +194,11 @@ fn assemble(
             return Err(missing("primary_key", column, file));
         }
     }
+    Ok(put_together(names, types, config))
+}
+
+fn put_together(names: &[String], types: &[DataType], config: &SourceConfig) -> Schema {
+    let has = |column: &String| names.contains(column);
     let has_key = !config.primary_key.is_empty() && config.primary_key.iter().all(has);
     let field = |(name, inferred): (&String, &DataType)| {
         let data_type = config.columns.get(name).map_or(*inferred, |declared| declared.0);
@@ -158,17 +210,18 @@ fn assemble(
         }
     };
     let schema = Schema::new(names.iter().zip(types).map(field));
-    Ok(if has_key {
+    if has_key {
         schema.with_primary_key(&config.primary_key)
     } else {
         schema
-    })
+    }
 }
 
 /// Reads the whole file.
-fn infer_types(file: &CsvFile, dialect: &Dialect, columns: usize) -> Result<Vec<DataType>> {
+fn infer_types(file: &CsvFile, length: u64, dialect: &Dialect, columns: usize) -> Result<Vec<DataType>> {
     let name = file.display();
-    let (input, _) = Input::open(file)?;
+    // What was appended since is not read either.
+    let (input, _) = Input::open_up_to(file, length)?;
     let mut records = Records::new(input, &name, dialect, 0, 1)?;
     skip_header(&mut records, dialect)?;
     let mut found = vec![infer::Column::default(); columns];

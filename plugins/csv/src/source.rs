@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use setu_sdk::{BatchBuilder, Error, ReadRequest, Result, Source, StreamInfo, StreamName};
+use setu_sdk::{
+    BatchBuilder, Error, ErrorKind, ReadRequest, Result, Schema, Source, StreamInfo, StreamName, log,
+};
 
 use crate::config::SourceConfig;
 use crate::cursor::{Survey, Window, is_cursor_type};
@@ -11,14 +13,14 @@ use crate::input::Input;
 use crate::position::{Identity, Position};
 use crate::reader::CsvReader;
 use crate::records::Records;
-use crate::schema::{Described, describe, is_row, skip_header};
+use crate::schema::{Described, declared, describe, is_row, skip_header};
 
 /// Reads CSV files.
 #[derive(Debug)]
 pub struct CsvSource {
     config: SourceConfig,
     /// By stream name: inferring types reads the whole file, so it is done once.
-    described: HashMap<String, Described>,
+    described: HashMap<String, Result<Described>>,
 }
 
 impl Source for CsvSource {
@@ -35,16 +37,35 @@ impl Source for CsvSource {
     }
 
     fn check(&mut self) -> Result<()> {
-        for file in files::list(&self.config.path)? {
-            Input::open(&file)?;
+        let files = files::list(&self.config.path)?;
+        let only = files.len() == 1;
+        for file in &files {
+            match Input::open(file) {
+                Err(error) if only => return Err(error),
+                Err(error) => warn_of(file, &error),
+                Ok(_) => {}
+            }
         }
         Ok(())
     }
 
+    /// A file that cannot be read is a stream as well, so that a pipeline that moves it fails, rather than forget it.
     fn discover(&mut self) -> Result<Vec<StreamInfo>> {
         let files = files::list(&self.config.path)?;
         let only = files.len() == 1;
-        files.iter().map(|file| self.stream_info(file, only)).collect()
+        let mut streams = Vec::with_capacity(files.len());
+        for file in &files {
+            streams.push(match self.describe(file, only) {
+                Ok(described) => stream_info(file, "file", described.schema, described.estimated_rows),
+                // The config was made for this file, and is what must be changed.
+                Err(error) if only && error.kind() == ErrorKind::Config => return Err(error),
+                Err(error) => {
+                    warn_of(file, &error);
+                    stream_info(file, "unreadable file", declared(&self.config), None)
+                }
+            });
+        }
+        Ok(streams)
     }
 
     fn count(&mut self, request: &ReadRequest, limit: u64) -> Result<Option<u64>> {
@@ -57,25 +78,21 @@ impl Source for CsvSource {
 
     fn read(&mut self, request: ReadRequest) -> Result<CsvReader> {
         let (file, described) = self.find(&request.name)?;
-        if described.schema.fields.is_empty() {
-            return Err(Error::data(format!(
-                "{} is empty: it has no columns",
-                file.display()
-            )));
-        }
         let columns = described.schema.select(request.columns.as_deref())?;
         let schema = described.schema.project(&columns);
         let window = window(&request, &described)?;
+        let (records, identity) = open_at(&file, &described, request.resume_after.as_deref())?;
         let high_water_mark = match &window {
-            // The whole window's, also where reading goes on in the middle: so it takes a pass of its own.
+            // The whole window's, also where reading goes on in the middle: so it takes a pass of its own, over the
+            // file as it was when it was opened for its rows.
             Some(window) => {
-                let (mut records, _) = open_at(&file, &described, None)?;
+                let (input, _) = Input::open_up_to(&file, identity.length())?;
+                let mut records = from_start(input, &file, &described)?;
                 let survey = survey(&mut records, &file, &described, Some(window), u64::MAX)?;
                 window.high_water_mark(&survey)
             }
             None => None,
         };
-        let (records, identity) = open_at(&file, &described, request.resume_after.as_deref())?;
         Ok(CsvReader {
             file: file.display(),
             identity,
@@ -93,28 +110,10 @@ impl Source for CsvSource {
 }
 
 impl CsvSource {
-    fn stream_info(&mut self, file: &CsvFile, only: bool) -> Result<StreamInfo> {
-        let described = self.describe(file, only)?;
-        let cursors = described
-            .schema
-            .fields
-            .iter()
-            .filter(|field| is_cursor_type(field.data_type));
-        Ok(StreamInfo {
-            estimated_rows: described.estimated_rows,
-            cursors: cursors.map(|field| field.name.clone()).collect(),
-            resumable: true,
-            ..StreamInfo::new(StreamName::bare(&file.stream), "file", described.schema)
-        })
-    }
-
     fn describe(&mut self, file: &CsvFile, only: bool) -> Result<Described> {
-        if let Some(described) = self.described.get(&file.stream) {
-            return Ok(described.clone());
-        }
-        let described = describe(file, &self.config, only)?;
-        self.described.insert(file.stream.clone(), described.clone());
-        Ok(described)
+        let (described, config) = (&mut self.described, &self.config);
+        let described = described.entry(file.stream.clone());
+        described.or_insert_with(|| describe(file, config, only)).clone()
     }
 
     fn find(&mut self, name: &StreamName) -> Result<(CsvFile, Described)> {
@@ -123,15 +122,29 @@ impl CsvSource {
         let is_it = |file: &&CsvFile| name.namespace.is_none() && file.stream == name.name;
         let Some(file) = files.iter().find(is_it) else {
             let known: Vec<&str> = files.iter().map(|file| file.stream.as_str()).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return Err(Error::not_found(format!(
-                "there is no stream `{name}` at {}; its streams are: {}",
-                self.config.path,
-                known.join(", ")
+                "there is no stream `{name}` at {}; its streams are: {known}",
+                self.config.path
             )));
         };
         let described = self.describe(file, only)?;
         Ok((file.clone(), described))
     }
+}
+
+fn stream_info(file: &CsvFile, kind: &str, schema: Schema, estimated_rows: Option<u64>) -> StreamInfo {
+    let cursors = schema.fields.iter().filter(|field| is_cursor_type(field.data_type));
+    StreamInfo {
+        estimated_rows,
+        cursors: cursors.map(|field| field.name.clone()).collect(),
+        resumable: true,
+        ..StreamInfo::new(StreamName::bare(&file.stream), kind, schema)
+    }
+}
+
+fn warn_of(file: &CsvFile, error: &Error) {
+    log::warn!("stream `{}` cannot be read: {error}", file.stream);
 }
 
 fn window(request: &ReadRequest, described: &Described) -> Result<Option<Window>> {
@@ -148,9 +161,7 @@ fn open_at(
     let name = file.display();
     let (mut input, identity) = Input::open(file)?;
     let Some(position) = position else {
-        let mut records = Records::new(input, &name, &described.dialect, 0, 1)?;
-        skip_header(&mut records, &described.dialect)?;
-        return Ok((records, identity));
+        return Ok((from_start(input, file, described)?, identity));
     };
     let position = Position::decode(position)
         .ok_or_else(|| Error::conflict(format!("{name}: the position is not one of this connector's")))?;
@@ -160,11 +171,22 @@ fn open_at(
             position.offset
         ))
     };
-    if position.file != identity || !input.skip_to(position.offset)? {
+    if position.file != identity {
+        return Err(changed());
+    }
+    let reached = input.skip_to(position.offset);
+    if !reached.map_err(|error| Error::from(error).context(&name))? {
         return Err(changed());
     }
     let records = Records::new(input, &name, &described.dialect, position.offset, position.line)?;
     Ok((records, identity))
+}
+
+/// The rows of a file, from the first on.
+fn from_start(input: Input, file: &CsvFile, described: &Described) -> Result<Records<Input>> {
+    let mut records = Records::new(input, &file.display(), &described.dialect, 0, 1)?;
+    skip_header(&mut records, &described.dialect)?;
+    Ok(records)
 }
 
 /// Counts the rows of a window, or of the file, up to a limit.

@@ -58,7 +58,7 @@ fn records_and_fields_are_split_by_the_rules() {
         ("\"\"\"\"", &[(&["[\"]"], 1, 0)]),
         ("\"a\"\r\n\"b\"\r", &[(&["[a]"], 1, 0), (&["[b]"], 2, 5)]),
         ("5\" pipe,a\"b\"\n", &[(&["5\" pipe", "a\"b\""], 1, 0)]),
-        ("a\rb,c\n", &[(&["a\rb", "c"], 1, 0)]),
+        ("\"a\rb\",c\r\n", &[(&["[a\rb]", "c"], 1, 0)]),
         ("\u{feff}a,b\nc,d", &[(&["a", "b"], 1, 3), (&["c", "d"], 2, 7)]),
         ("\u{feff}", &[]),
         ("naïve,日本語\n", &[(&["naïve", "日本語"], 1, 0)]),
@@ -99,11 +99,43 @@ fn an_error_names_file_line_and_byte() {
         ),
         (b"a\nb\xe2\x82", "f.csv, line 2, byte 3: this is not UTF-8"),
         (b"\xff\xfea\0", "f.csv, line 1, byte 0: this file is UTF-16"),
+        (b"\xfe\xff\0a", "f.csv, line 1, byte 0: this file is UTF-16"),
+        (b"a\0,\0b\0", "f.csv, line 1, byte 0: this file is UTF-16"),
+        (b"\0a\0,", "f.csv, line 1, byte 0: this file is UTF-16"),
+        (
+            b"\x1f\x8b\x08\0\0",
+            "f.csv, line 1, byte 0: this is gzip data; decompress the file, or let its name end in `.gz`",
+        ),
+        (
+            b"PK\x03\x04\x14\0",
+            "f.csv, line 1, byte 0: this is a ZIP archive",
+        ),
     ];
     for (bytes, expected) in cases {
         for step in [1, 3, 1000] {
             let error = split(bytes, step).unwrap_err();
             assert!(error.message().starts_with(expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_carriage_return_alone_is_an_error_wherever_it_could_end_a_record() {
+    let cases: &[(&str, &str)] = &[
+        ("a,b\r1,2\r3,4\r", "f.csv, line 1, byte 3: "),
+        ("a\r1\r2\r", "f.csv, line 1, byte 1: "),
+        ("\"a\"\r\"b\"\r", "f.csv, line 1, byte 3: "),
+        ("\"a\",b\r\n\"c\"\rd", "f.csv, line 2, byte 10: "),
+        ("a\n1\r2\n", "f.csv, line 2, byte 3: "),
+        // Line ends that were converted twice.
+        ("a\r\r\n", "f.csv, line 1, byte 1: "),
+        ("a,b\n1,2\r3,4\n", "f.csv, line 2, byte 7: "),
+    ];
+    for (text, place) in cases {
+        for step in [1, 3, 1000] {
+            let error = split(text.as_bytes(), step).unwrap_err();
+            let expected = format!("{place}a carriage return without a line feed");
+            assert!(error.message().starts_with(&expected), "{text:?}: {error}");
         }
     }
 }

@@ -170,7 +170,7 @@ fn an_error_names_file_line_byte_and_what_is_wrong() {
         ),
         (
             "i,s\n1,\"a\nb\"\n2\n",
-            "t.csv, line 4, byte 12: this record has 1 fields, but the file has 2 columns",
+            "t.csv, line 4, byte 12: this record has 1 field, but the file has 2 columns",
         ),
         ("i,s\n1,2,3\n", "t.csv, line 2, byte 4: this record has 3 fields"),
         (
@@ -220,6 +220,68 @@ fn mistakes_in_the_config_are_named() {
     );
     let error = lab.source("").read(all("u")).unwrap_err();
     assert!(error.message().contains("its streams are: t"), "{error}");
+}
+
+/// A folder of every kind of file that cannot be read, and two that can.
+#[test]
+fn a_file_that_cannot_be_read_is_a_stream_that_fails_and_the_others_are_read() {
+    let lab = Lab::new(&[("good.csv", b"n,s\n1,a\n"), ("packed.csv.gz", b"n,s\n1,a\n")])
+        .with(serde_json::json!({"columns": {"n": "int64"}, "primary_key": ["n"]}));
+    let plain = |name: &str, bytes: &[u8]| std::fs::write(lab.folder.path().join(name), bytes).unwrap();
+    plain("binary.csv", b"n,\xff\n1,2\n");
+    plain("empty.csv", b"");
+    plain("mac.csv", b"n,s\r1,a\r");
+    plain("misnamed.csv", &gzip(b"n,s\n1,a\n"));
+    plain("unpacked.csv.gz", b"n,s\n1,a\n");
+    plain("wide.csv", &b"n,".repeat(10_000));
+    plain("long.csv", &[b"x".repeat(1_025), b"\n".to_vec()].concat());
+    plain("windows.csv", b"\xff\xfen\0,\0s\0");
+    plain("twice.csv", b"n\n1\n");
+    plain("twice.tsv", b"n\n1\n");
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        plain_at(lab.folder.path().join(std::ffi::OsStr::from_bytes(b"gr\xf6sse.csv")));
+        std::os::unix::fs::symlink("nowhere.csv", lab.folder.path().join("dangling.csv")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(lab.folder.path().join("socket.csv")).unwrap();
+    }
+    let expected = [
+        ("(a file name that is not UTF-8)", "1 name in this folder is not UTF-8"),
+        ("binary", "binary.csv, line 1, byte 2: this is not UTF-8"),
+        ("dangling", "dangling.csv is a symbolic link that leads nowhere"),
+        ("empty", "empty.csv is empty"),
+        ("long", "long.csv, line 1, byte 0: column 1 has a name of 1025 bytes"),
+        ("mac", "mac.csv, line 1, byte 3: a carriage return"),
+        ("misnamed", "misnamed.csv, line 1, byte 0: this is gzip data"),
+        ("socket", "socket.csv is neither a file nor a folder"),
+        ("twice", "twice.tsv both give the stream `twice`"),
+        ("unpacked", "unpacked.csv.gz is not gzip data, although its name ends in `.gz`"),
+        ("wide", "wide.csv, line 1, byte 0: this file has 10001 columns"),
+        ("windows", "windows.csv, line 1, byte 0: this file is UTF-16"),
+    ];
+    lab.source("").check().unwrap();
+    let streams = lab.source("").discover().unwrap();
+    let unreadable: Vec<&str> = streams
+        .iter()
+        .filter(|stream| stream.kind == "unreadable file")
+        .map(|stream| stream.name.name.as_str())
+        .collect();
+    assert_eq!(unreadable, expected.map(|(name, _)| name));
+    // Of such a file nothing is known but what the config says, which lets it be chosen, and then fail.
+    assert_eq!((&*streams[1].cursors, &*streams[1].schema.primary_key), (&["n".to_owned()][..], &["n".to_owned()][..]));
+    for (name, message) in expected {
+        let error = lab.rows(all(name)).unwrap_err();
+        assert!(error.message().contains(message), "{name}: {error}");
+        assert_eq!(lab.source("").count(&all(name), 10).unwrap_err(), error);
+    }
+    for name in ["good", "packed"] {
+        assert_eq!(lab.rows(all(name)).unwrap(), ["1|a"], "{name}");
+    }
+}
+
+#[cfg(unix)]
+fn plain_at(path: std::path::PathBuf) {
+    std::fs::write(path, b"n\n1\n").unwrap();
 }
 
 #[test]
