@@ -15,9 +15,9 @@ use setu_sdk::{
 use crate::config::DestinationConfig;
 use crate::dialect::Dialect;
 use crate::encode::Encoder;
-use crate::files::file_name;
-use crate::progress::{Paths, Plan, Progress, Stage, at, plan};
+use crate::progress::{Base, Paths, Plan, Progress, Stage, at, plan};
 use crate::records::Records;
+use crate::schema::counted;
 
 /// Rows gather until there is this much.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -41,16 +41,8 @@ impl Destination for CsvDestination {
     }
 
     fn check(&mut self) -> Result<()> {
-        match fs::metadata(&self.folder) {
-            Ok(metadata) if metadata.is_dir() => Ok(()),
-            Ok(_) => Err(Error::config(format!(
-                "{} is a file; `path` must be a folder",
-                self.folder
-            ))),
-            // The first load creates it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(at(Path::new(&self.folder), error)),
-        }
+        // The first load creates what is missing.
+        self.folder_exists().map(drop)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -72,11 +64,10 @@ impl Destination for CsvDestination {
                 load.target.name
             )));
         }
-        let folder = Path::new(&self.folder);
-        if !folder.is_dir() {
-            fs::create_dir_all(folder).map_err(|error| at(folder, error))?;
+        let paths = Paths::new(&self.folder, &load.target.name)?;
+        if !self.folder_exists()? {
+            fs::create_dir_all(&self.folder).map_err(|error| at(Path::new(&self.folder), error))?;
         }
-        let paths = Paths::new(&self.folder, file_name(&load.target.name)?);
         let recorded = paths.load()?;
         let unfinished = recorded.as_ref().and_then(|progress| {
             let path = paths.unfinished(&progress.load_id, progress.attempt);
@@ -86,6 +77,24 @@ impl Destination for CsvDestination {
             Plan::Start => CsvWriter::start(paths, &load, &self.dialect),
             Plan::Resume(from) => CsvWriter::resume(paths, &load, &self.dialect, from),
             Plan::Finished(progress) => CsvWriter::finished(paths, &load, &self.dialect, progress),
+        }
+    }
+}
+
+impl CsvDestination {
+    /// Whether the folder is there.
+    ///
+    /// # Errors
+    /// `config` where something else is.
+    fn folder_exists(&self) -> Result<bool> {
+        match fs::metadata(&self.folder) {
+            Ok(metadata) if metadata.is_dir() => Ok(true),
+            Ok(_) => Err(Error::config(format!(
+                "{} is a file; `path` must be a folder",
+                self.folder
+            ))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(at(Path::new(&self.folder), error)),
         }
     }
 }
@@ -109,28 +118,31 @@ impl CsvWriter {
     /// Starts the load over, with what an append keeps and the header.
     fn start(paths: Paths, load: &LoadRequest, dialect: &Dialect) -> Result<Self> {
         let schema = &load.target.schema;
-        let base = match load.mode {
+        let existing = match load.mode {
             WriteMode::Append => existing(&paths.target(), schema, dialect)?,
             _ => None,
         };
+        let base = existing.as_ref().map(|existing| existing.base);
         let path = paths.unfinished(&load.load_id, load.attempt);
         let file = File::create(&path).map_err(|error| at(&path, error))?;
         let progress = Progress {
+            stream: load.target.name.to_string(),
             load_id: load.load_id.clone(),
             attempt: load.attempt,
             mark: 0,
             bytes: 0,
             rows: 0,
-            base: (load.mode == WriteMode::Append).then_some(base.unwrap_or(0)),
+            base: (load.mode == WriteMode::Append).then_some(base.unwrap_or_default()),
             stage: Stage::Loading,
         };
         let mut writer = Self::new(paths, load, dialect, Some(file), progress);
-        if let Some(length) = base {
-            writer.copy(&writer.paths.target(), length)?;
-            writer.end_line(length)?;
+        if let Some(base) = base {
+            writer.copy(&writer.paths.target(), base.length)?;
         }
-        if base.is_none_or(|length| length == 0) && dialect.header {
-            writer.encoder.header(schema, &mut writer.buffer);
+        match existing {
+            Some(Existing { base, has_records: true }) => writer.end_line(base.length)?,
+            _ if dialect.header => writer.encoder.header(schema, &mut writer.buffer),
+            _ => {}
         }
         writer.record(0)?;
         writer.paths.remove_others(&path)?;
@@ -270,19 +282,19 @@ impl CsvWriter {
             return Ok(());
         };
         let target = self.paths.target();
-        let length = match fs::metadata(&target) {
-            Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        let found = match fs::metadata(&target) {
+            Ok(metadata) => Base::new(&metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Base::default(),
             Err(error) => return Err(at(&target, error)),
         };
-        if length == base {
+        if found == base {
             return Ok(());
         }
         // An earlier attempt may have published the very same rows a moment ago.
         let unfinished = self
             .paths
             .unfinished(&self.progress.load_id, self.progress.attempt);
-        if length == self.progress.bytes
+        if found.length == self.progress.bytes
             && same_bytes(&unfinished, &target).map_err(|error| at(&target, error))?
         {
             return Ok(());
@@ -365,25 +377,28 @@ fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
     }
 }
 
-/// The length of the file that an append goes on with, after a check that its columns are the stream's.
-fn existing(target: &Path, schema: &Schema, dialect: &Dialect) -> Result<Option<u64>> {
+/// The file that an append goes on with.
+struct Existing {
+    base: Base,
+    /// There is a header, or a row.
+    has_records: bool,
+}
+
+/// Looks at the file that an append goes on with, whose columns must be the stream's.
+fn existing(target: &Path, schema: &Schema, dialect: &Dialect) -> Result<Option<Existing>> {
     let file = match File::open(target) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(at(target, error)),
     };
-    let length = file.metadata().map_err(|error| at(target, error))?.len();
+    let base = Base::new(&file.metadata().map_err(|error| at(target, error))?);
     let name = target.display().to_string();
     let mut records = Records::new(file, &name, dialect, 0, 1)?;
     let Some(first) = records.next()? else {
-        return Ok(Some(length));
+        let has_records = false;
+        return Ok(Some(Existing { base, has_records }));
     };
-    let mut found = Vec::new();
-    for field in first.fields {
-        let mut value = Vec::new();
-        first.append_value(*field, dialect.quote, &mut value);
-        found.push(String::from_utf8_lossy(&value).into_owned());
-    }
+    let found = first.values(dialect.quote);
     let own = schema.fields.iter().map(|field| field.name.as_str());
     if dialect.header && !own.clone().eq(found.iter().map(String::as_str)) {
         let own: Vec<&str> = own.collect();
@@ -394,12 +409,13 @@ fn existing(target: &Path, schema: &Schema, dialect: &Dialect) -> Result<Option<
         )));
     }
     if found.len() != schema.fields.len() {
-        let (theirs, ours) = (found.len(), schema.fields.len());
+        let (theirs, ours) = (counted(found.len(), "column"), schema.fields.len());
         return Err(Error::data(format!(
-            "{name} has {theirs} columns, the stream has {ours}: rows cannot be appended"
+            "{name} has {theirs}, the stream has {ours}: rows cannot be appended"
         )));
     }
-    Ok(Some(length))
+    let has_records = true;
+    Ok(Some(Existing { base, has_records }))
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Input {
 }
 
 /// When a file was last written, in nanoseconds since 1970; 0 where the system does not tell.
-fn modified(metadata: &Metadata) -> u64 {
+pub(crate) fn modified(metadata: &Metadata) -> u64 {
     let since = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     since.and_then(|since| since.as_nanos().try_into().ok()).unwrap_or(0)
 }

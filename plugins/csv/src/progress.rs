@@ -3,19 +3,23 @@
 //! It names the load, the attempt that writes, the last mark and how many bytes of the unfinished file belong to it. An
 //! attempt writes into an unfinished file of its own; the record decides whose counts.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use setu_sdk::{Error, Result};
+use setu_sdk::{Error, Result, StreamName};
 
+use crate::files::file_name;
+use crate::input::modified;
 use crate::position::fnv1a;
 
 /// The record of the newest load of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Progress {
+    /// The target's stream.
+    pub(crate) stream: String,
     pub(crate) load_id: String,
     pub(crate) attempt: u64,
     /// The last mark that was committed; 0: none.
@@ -24,9 +28,27 @@ pub(crate) struct Progress {
     pub(crate) bytes: u64,
     /// Written by this load up to that mark.
     pub(crate) rows: u64,
-    /// How long the file was that an append goes on with; none: it replaces what is there.
-    pub(crate) base: Option<u64>,
+    /// The file that an append goes on with; none: it replaces what is there.
+    pub(crate) base: Option<Base>,
     pub(crate) stage: Stage,
+}
+
+/// A file as it was, as far as one can tell without reading it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Base {
+    pub(crate) length: u64,
+    /// In nanoseconds since 1970.
+    pub(crate) modified: u64,
+}
+
+impl Base {
+    pub(crate) fn new(metadata: &Metadata) -> Self {
+        Base {
+            length: metadata.len(),
+            modified: modified(metadata),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,14 +108,16 @@ fn taken_over(attempt: u64, by: &Progress) -> Error {
 pub(crate) struct Paths {
     folder: PathBuf,
     file_name: String,
+    stream: String,
 }
 
 impl Paths {
-    pub(crate) fn new(folder: &str, file_name: String) -> Self {
-        Paths {
+    pub(crate) fn new(folder: &str, stream: &StreamName) -> Result<Self> {
+        Ok(Paths {
             folder: folder.into(),
-            file_name,
-        }
+            file_name: file_name(stream)?,
+            stream: stream.to_string(),
+        })
     }
 
     pub(crate) fn target(&self) -> PathBuf {
@@ -116,6 +140,9 @@ impl Paths {
     }
 
     /// Reads the record.
+    ///
+    /// # Errors
+    /// `config` where it is that of another stream, on a file system to which the names of both are one.
     pub(crate) fn load(&self) -> Result<Option<Progress>> {
         let path = self.record();
         let bytes = match fs::read(&path) {
@@ -123,18 +150,31 @@ impl Paths {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(at(&path, error)),
         };
-        let progress = serde_json::from_slice(&bytes).map_err(|error| {
+        let progress: Progress = serde_json::from_slice(&bytes).map_err(|error| {
             Error::data(format!(
                 "{}: not a record of a load ({error}); delete it to start the load over",
                 path.display()
             ))
         })?;
+        if progress.stream != self.stream {
+            return Err(Error::config(format!(
+                "{} cannot be the file of stream `{}`: stream `{}` is written to that file, since the file system takes \
+                 both names for one; write one of them to another folder, or delete {} if it is not written any more",
+                self.target().display(),
+                self.stream,
+                progress.stream,
+                path.display()
+            )));
+        }
         Ok(Some(progress))
     }
 
     /// Replaces the record, durably.
     pub(crate) fn store(&self, progress: &Progress) -> Result<()> {
-        let (path, temporary) = (self.record(), self.record().with_extension("json.new"));
+        let path = self.record();
+        // A name of the attempt's own: others may be about to store theirs.
+        let mut temporary = self.unfinished(&progress.load_id, progress.attempt).into_os_string();
+        temporary.push(".json");
         let store = || {
             let mut file = File::create(&temporary)?;
             file.write_all(&serde_json::to_vec(progress)?)?;
@@ -207,6 +247,7 @@ mod tests {
 
     fn progress(attempt: u64, stage: Stage) -> Progress {
         Progress {
+            stream: "t".into(),
             load_id: "l".into(),
             attempt,
             mark: 3,

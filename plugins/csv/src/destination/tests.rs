@@ -120,6 +120,7 @@ fn an_append_keeps_what_is_there_even_without_a_last_line_break() {
         ("n,s\n7,y", "n,s\n7,y\n0,x\n"),
         ("n,s", "n,s\n0,x\n"),
         ("", "n,s\n0,x\n"),
+        ("\u{feff}", "\u{feff}n,s\n0,x\n"),
     ];
     for (before, after) in cases {
         let lab = Lab::numbers();
@@ -147,14 +148,59 @@ fn an_append_to_other_columns_is_refused_with_both_named() {
 
 #[test]
 fn an_append_does_not_undo_what_others_did_meanwhile() {
+    // The second is as long as before.
+    for theirs in ["n,s\n7,y\n8,z\n", "n,s\n7,z\n"] {
+        let lab = Lab::numbers();
+        lab.put("n,s\n7,y\n");
+        let mut writer = lab.begin("l", 1, WriteMode::Append).unwrap();
+        lab.write(&mut writer, 0..1);
+        writer.commit(1).unwrap();
+        lab.put(theirs);
+        let file = File::options().append(true).open(lab.folder.path().join("t.csv")).unwrap();
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
+        file.set_modified(later).unwrap();
+        assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(lab.target(), theirs);
+    }
+}
+
+/// On a file system that does not tell `T.csv` from `t.csv`, the one's record is found under the other's name.
+#[test]
+fn a_stream_does_not_take_the_file_of_another() {
     let lab = Lab::numbers();
-    lab.put("n,s\n7,y\n");
-    let mut writer = lab.begin("l", 1, WriteMode::Append).unwrap();
+    let mut writer = lab.begin("l", 1, WriteMode::Overwrite).unwrap();
     lab.write(&mut writer, 0..1);
     writer.commit(1).unwrap();
-    lab.put("n,s\n7,y\n8,z\n");
-    assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::Conflict);
-    assert_eq!(lab.target(), "n,s\n7,y\n8,z\n");
+    let record = lab.folder.path().join(".t.csv.setu-load.json");
+    let theirs = std::fs::read_to_string(&record).unwrap().replace("\"stream\":\"t\"", "\"stream\":\"T\"");
+    std::fs::write(&record, theirs).unwrap();
+    for error in [
+        lab.begin("m", 1, WriteMode::Append).unwrap_err(),
+        writer.finish().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.message().contains("stream `T` is written to that file"), "{error}");
+    }
+    assert!(!lab.folder.path().join("t.csv").exists());
+}
+
+#[test]
+fn a_path_that_is_a_file_is_called_that() {
+    let lab = Lab::numbers();
+    lab.put("n,s\n");
+    let path = lab.folder.path().join("t.csv");
+    let config = serde_json::json!({"path": path.to_str().unwrap()});
+    let mut destination = CsvDestination::open(serde_json::from_value(config).unwrap()).unwrap();
+    let load = LoadRequest {
+        load_id: "l".into(),
+        attempt: 1,
+        target: StreamInfo::new(StreamName::bare("t"), "table", lab.schema.clone()),
+        mode: WriteMode::Overwrite,
+    };
+    for error in [destination.check().unwrap_err(), destination.begin(load).unwrap_err()] {
+        let expected = format!("{} is a file; `path` must be a folder", path.display());
+        assert_eq!(error, Error::config(expected));
+    }
 }
 
 /// Where a process can die, and what is committed then.

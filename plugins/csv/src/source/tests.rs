@@ -34,6 +34,16 @@ impl Lab {
         std::fs::write(self.folder.path().join(name), bytes).unwrap();
     }
 
+    fn modified(&self, name: &str) -> std::time::SystemTime {
+        let metadata = std::fs::metadata(self.folder.path().join(name)).unwrap();
+        metadata.modified().unwrap()
+    }
+
+    fn set_modified(&self, name: &str, to: std::time::SystemTime) {
+        let file = std::fs::File::options().append(true).open(self.folder.path().join(name));
+        file.unwrap().set_modified(to).unwrap();
+    }
+
     /// Over the folder, or over one file in it.
     fn source(&self, file: &str) -> CsvSource {
         let mut config = self.config.clone();
@@ -402,12 +412,57 @@ fn a_position_must_still_be_the_end_of_a_line() {
         assert_eq!(lab.rows(request.clone()).unwrap().len(), 100);
         let mut after = before.clone().into_bytes();
         after[2 + 900 * 8 - 1] = b'8';
-        // Not compressed: the change must not show in the length.
+        // Not compressed: the change must show neither in the length nor in the time.
         if name == "t.csv" {
+            let modified = lab.modified(name);
             lab.put(name, &after);
+            lab.set_modified(name, modified);
             assert_eq!(lab.rows(request).unwrap_err().kind(), ErrorKind::Conflict);
         }
     }
+}
+
+#[test]
+fn a_file_that_was_written_since_is_not_gone_on_with_whatever_its_length() {
+    let before = format!("n\n{}", "1234567\n".repeat(1000));
+    let lab = Lab::new(&[("t.csv", before.as_bytes())]);
+    let mut reader = lab.source("").read(all("t")).unwrap();
+    let request = ReadRequest {
+        resume_after: Some(drain(&mut reader, 900).unwrap().swap_remove(0).1),
+        ..all("t")
+    };
+    let later = lab.modified("t.csv") + std::time::Duration::from_secs(1);
+    let mut after = before.into_bytes();
+    after[2 + 950 * 8] = b'8';
+    lab.put("t.csv", &after);
+    lab.set_modified("t.csv", later);
+    assert_eq!(lab.rows(request).unwrap_err().kind(), ErrorKind::Conflict);
+}
+
+#[test]
+fn a_window_ends_with_the_rows_that_are_read() {
+    let lab = Lab::new(&[("t.csv", b"n\n1\n2\n")]).with(serde_json::json!({"columns": {"n": "int64"}}));
+    let mut source = lab.source("");
+    let (file, described) = source.find(&StreamName::bare("t")).unwrap();
+    let (_, identity) = open_at(&file, &described, None).unwrap();
+    lab.put("t.csv", b"n\n1\n2\n3\n");
+    let (input, _) = Input::open_up_to(&file, identity.length()).unwrap();
+    let mut records = from_start(input, &file, &described).unwrap();
+    let survey = survey(&mut records, &file, &described, None, 10).unwrap();
+    assert_eq!(survey.rows, 2);
+}
+
+#[test]
+fn empty_lines_before_the_header_are_skipped() {
+    for text in ["\n\r\na,b\n1,2\n", "\u{feff}\na,b\n\n1,2"] {
+        let lab = Lab::new(&[("t.csv", text.as_bytes())]);
+        assert_eq!(lab.rows(all("t")).unwrap(), ["1|2"], "{text:?}");
+        assert_eq!(lab.source("").discover().unwrap()[0].schema.fields[1].name, "b");
+    }
+    let lab = Lab::new(&[("t.csv", b"\n1,2\n")]).with(serde_json::json!({"header": false}));
+    assert_eq!(lab.rows(all("t")).unwrap(), ["1|2"]);
+    let lab = Lab::new(&[("t.csv", b"\n1\n")]).with(serde_json::json!({"header": false}));
+    assert_eq!(lab.rows(all("t")).unwrap(), ["NULL", "1"]);
 }
 
 #[test]
