@@ -136,6 +136,9 @@ impl From<io::Error> for Error {
             return inner.clone();
         }
         use io::ErrorKind as Io;
+        if is_refusal(&error) {
+            return Error::denied("the sandbox does not allow it, because no grant covers it");
+        }
         let (kind, retryable) = match error.kind() {
             Io::NotFound => (ErrorKind::NotFound, false),
             Io::PermissionDenied => (ErrorKind::Denied, false),
@@ -154,9 +157,27 @@ impl From<io::Error> for Error {
         };
         Error {
             retryable,
-            ..Error::new(kind, error.to_string())
+            ..Error::new(kind, in_words(&error))
         }
     }
+}
+
+/// Whether the sandbox, rather than the system below it, said no.
+fn is_refusal(error: &io::Error) -> bool {
+    // WASI's EPERM and ENOTCAPABLE. A file's own permissions are EACCES.
+    cfg!(target_os = "wasi") && matches!(error.raw_os_error(), Some(63 | 76))
+}
+
+/// The system's words without its number, which in a component is one of WASI's own and tells nobody anything.
+fn in_words(error: &io::Error) -> String {
+    let text = error.to_string();
+    let Some(number) = error.raw_os_error() else {
+        return text;
+    };
+    let words = text.strip_suffix(&format!(" (os error {number})"));
+    let mut chars = words.unwrap_or(&text).chars();
+    let first = chars.next().map(|first| first.to_ascii_lowercase());
+    first.into_iter().chain(chars).collect()
 }
 
 impl From<Error> for io::Error {
@@ -206,6 +227,16 @@ mod tests {
             .with_code("08001")
             .retryable();
         assert_eq!(Error::from(io::Error::from(error.clone())), error);
+    }
+
+    #[test]
+    fn a_message_has_the_words_of_the_system_and_not_its_number() {
+        let error = Error::from(io::Error::from_raw_os_error(2)).context("a.csv");
+        assert!(error.message().starts_with("a.csv: "), "{error}");
+        assert!(!error.message().contains("os error"), "{error}");
+        #[cfg(unix)]
+        assert_eq!(error.message(), "a.csv: no such file or directory");
+        assert_eq!(Error::from(io::Error::other("Own words")).message(), "Own words");
     }
 
     #[test]

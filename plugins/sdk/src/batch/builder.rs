@@ -110,7 +110,7 @@ impl BatchBuilder {
         let even = self.columns.iter().position(|column| column.len() != rows);
         if let Some(at) = even {
             panic!(
-                "column {at} holds {} values, the last column {rows}",
+                "columns are of different lengths: column {at} of length {}, the last of length {rows}",
                 self.columns[at].len()
             );
         }

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "column 0 holds 1 values, the last column 0")]
+    #[should_panic(expected = "column 0 of length 1, the last of length 0")]
     fn uneven_columns_are_refused() {
         let fields = ["a", "b"].map(|name| Field::new(name, DataType::Int16));
         let mut builder = BatchBuilder::new(&Schema::new(fields));

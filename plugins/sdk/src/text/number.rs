@@ -102,12 +102,20 @@ pub fn parse_i64(text: &[u8]) -> Result<i64, Mismatch> {
     }
 }
 
-/// Reads an `f32` or `f64` in any decimal notation; `NaN`, `inf` and `infinity` in any case.
-pub fn parse_float<T: std::str::FromStr>(text: &[u8]) -> Result<T, Mismatch> {
+/// Reads an `f32` or `f64` in any decimal notation; `NaN`, `inf` and `infinity` in any case. The nearest value is
+/// taken, but a number of which nothing would be left, infinity or zero, is refused.
+pub fn parse_float<T: std::str::FromStr + Copy + Into<f64>>(text: &[u8]) -> Result<T, Mismatch> {
     // `FromStr` takes every decimal notation, and NaN, inf and infinity in any case, with a sign.
-    let text = std::str::from_utf8(text).ok();
-    text.and_then(|text| text.parse().ok())
-        .ok_or(Mismatch("is not a number"))
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let value: T = parsed.ok_or(Mismatch("is not a number"))?;
+    let number: f64 = value.into();
+    let digits = || text.iter().take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'));
+    let overflow = number.is_infinite() && digits().any(u8::is_ascii_digit);
+    let underflow = number == 0.0 && digits().any(|byte| matches!(byte, b'1'..=b'9'));
+    if overflow || underflow {
+        return Err(OUT_OF_RANGE);
+    }
+    Ok(value)
 }
 
 /// Reads a decimal as its unscaled integer. Zeros beyond the scale may be left out or added; other digits beyond it
