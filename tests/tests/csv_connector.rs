@@ -14,6 +14,7 @@ use setu::connector::{
 use setu::pipeline::{ConnectorSpec, GrantSpec, LimitSpec};
 use setu::plugin::{OpenContext, Options, Plugin, Plugins};
 use setu::record::{StreamInfo, StreamName};
+use setu_tests::Setu;
 use tokio_util::sync::CancellationToken;
 
 /// Compiled once for all tests of this process.
@@ -185,6 +186,107 @@ fn an_error_in_a_file_names_the_place() {
     assert_eq!(error.kind(), ErrorKind::Data);
     let expected = "orders.csv, line 3, byte 12: column `id`: \"x\" is not a whole number (int64)";
     assert!(error.message().contains(expected), "{error}");
+}
+
+/// What the sandbox lets the connector see of links and names is not what a native build sees.
+#[cfg(unix)]
+#[test]
+fn one_file_that_cannot_be_read_does_not_stop_the_others_of_its_folder() {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let setu = Setu::with_pipeline(
+        "pipeline: p\n\
+         source: { connector: csv, config: { path: in } }\n\
+         destination: { connector: csv, config: { path: out } }\n\
+         streams: [{ name: \"*\" }]\n",
+    );
+    let good = "id,note\n1,a\n";
+    for name in ["in/a.csv", "in/z.csv", "elsewhere/far.csv"] {
+        setu.write(name, good);
+    }
+    setu.write("in/latin.csv", b"id,gr\xf6sse\n1,2\n");
+    setu.write("in/mac.csv", "id,note\r1,a\r");
+    setu.write("in/unpacked.csv.gz", good);
+    setu.write("in/windows.csv", b"\xff\xfei\0d\0\n\0");
+    setu.write("in/packed.csv", b"\x1f\x8b\x08\0\0\0\0\0");
+    fs::write(
+        setu.path("in").join(std::ffi::OsStr::from_bytes(b"m\xfcll.csv")),
+        good,
+    )
+    .unwrap();
+    symlink("a.csv", setu.path("in/near.csv")).unwrap();
+    symlink("nowhere.csv", setu.path("in/dangling.csv")).unwrap();
+    symlink("../elsewhere/far.csv", setu.path("in/outside.csv")).unwrap();
+    symlink(setu.path("elsewhere/far.csv"), setu.path("in/absolute.csv")).unwrap();
+    symlink("loop.csv", setu.path("in/loop.csv")).unwrap();
+    setu.write("in/locked.csv", good);
+    fs::set_permissions(setu.path("in/locked.csv"), fs::Permissions::from_mode(0)).unwrap();
+
+    let outside = "is a symbolic link that leads out of the folder";
+    let mut expected = vec![
+        (
+            "(a file name that is not UTF-8)",
+            "1 name in this folder is not UTF-8",
+        ),
+        ("absolute", outside),
+        ("dangling", "dangling.csv is a symbolic link that leads nowhere"),
+        ("latin", "latin.csv, line 1, byte 5: this is not UTF-8"),
+        ("loop", "loop.csv"),
+        ("mac", "mac.csv, line 1, byte 7: a carriage return"),
+        ("outside", outside),
+        ("packed", "packed.csv, line 1, byte 0: this is gzip data"),
+        ("unpacked", "unpacked.csv.gz is not gzip data"),
+        ("windows", "windows.csv, line 1, byte 0: this file is UTF-16"),
+    ];
+    // Root may read what is locked.
+    let locked = fs::File::open(setu.path("in/locked.csv")).is_err();
+    if locked {
+        expected.push(("locked", "locked.csv: permission denied"));
+    }
+    setu.succeed("check pipeline.yaml");
+    let outcome = setu.line("run pipeline.yaml --report -");
+    outcome.assert_status(1);
+    let report = outcome.json();
+    let streams = report["streams"].as_array().unwrap();
+    for (name, message) in &expected {
+        let stream = streams.iter().find(|stream| stream["stream"] == *name);
+        let stream = stream.unwrap_or_else(|| panic!("no stream {name} in {report:#}"));
+        let error = stream["error"].as_str().unwrap_or_default();
+        assert_eq!(stream["status"], "failed", "{name}");
+        assert!(error.contains(message), "{name}: {error}");
+        assert!(!error.contains("os error"), "{name}: {error}");
+    }
+    for name in ["a", "near", "z"] {
+        assert_eq!(setu.read(&format!("out/{name}.csv")), good);
+    }
+    let good = if locked { 3 } else { 4 };
+    assert_eq!(streams.len(), expected.len() + good, "{report:#}");
+    assert!(!outcome.text().contains("os error"), "{outcome}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_destination_says_in_words_why_it_cannot_write() {
+    let setu = Setu::with_pipeline(
+        "pipeline: p\n\
+         source: { connector: csv, config: { path: in } }\n\
+         destination: { connector: csv, config: { path: out } }\n\
+         streams: [{ name: a }]\n",
+    );
+    setu.write("in/a.csv", "id\n1\n");
+    setu.write("out", "a file");
+    for command in ["check pipeline.yaml", "run pipeline.yaml"] {
+        let outcome = setu.line(command);
+        outcome.assert_clear_failure(&["out is a file; `path` must be a folder"]);
+        assert!(!outcome.text().contains("os error"), "{outcome}");
+    }
+    fs::remove_file(setu.path("out")).unwrap();
+    // In the place of the file is a folder.
+    setu.write("out/a.csv/x", "");
+    let outcome = setu.line("run pipeline.yaml");
+    outcome.assert_clear_failure(&["out/a.csv"]);
+    assert!(!outcome.text().contains("os error"), "{outcome}");
 }
 
 #[test]

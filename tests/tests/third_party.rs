@@ -99,6 +99,22 @@ fn the_documentation_shows_the_example_as_it_is() {
             "{page} must hold:\n{code}"
         );
     }
+    // Where the SDK lies is the one thing in which an author's manifest differs.
+    let manifest =
+        std::fs::read_to_string(repository().join("examples/plugin/Cargo.toml")).expect("its manifest");
+    let guide = std::fs::read_to_string(repository().join("docs/writing-a-connector.md")).expect("the guide");
+    let shown = guide
+        .split("```toml\n# Cargo.toml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    for line in shown.expect("the guide shows a manifest").lines() {
+        let setting = line.split(" #").next().unwrap_or_default().trim();
+        let path = setting.starts_with("setu-sdk = { path = ");
+        assert!(
+            path || manifest.lines().any(|line| line == setting),
+            "`{setting}` is not in the example's manifest"
+        );
+    }
     assert!(
         code.lines().count() <= 40,
         "a plugin in 40 lines has {}",

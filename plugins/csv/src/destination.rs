@@ -140,7 +140,10 @@ impl CsvWriter {
             writer.copy(&writer.paths.target(), base.length)?;
         }
         match existing {
-            Some(Existing { base, has_records: true }) => writer.end_line(base.length)?,
+            Some(Existing {
+                base,
+                has_records: true,
+            }) => writer.end_line(base.length)?,
             _ if dialect.header => writer.encoder.header(schema, &mut writer.buffer),
             _ => {}
         }

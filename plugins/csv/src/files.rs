@@ -156,7 +156,12 @@ fn names(folder: &Path) -> io::Result<Vec<Option<String>>> {
         .min_by_key(|(_, rest)| rest.len())
         .ok_or(io::ErrorKind::PermissionDenied)?;
     let opened = preopen
-        .open_at(PathFlags::SYMLINK_FOLLOW, rest, OpenFlags::DIRECTORY, DescriptorFlags::READ)
+        .open_at(
+            PathFlags::SYMLINK_FOLLOW,
+            rest,
+            OpenFlags::DIRECTORY,
+            DescriptorFlags::READ,
+        )
         .map_err(error)?;
     let entries = opened.read_directory().map_err(error)?;
     let mut names = Vec::new();

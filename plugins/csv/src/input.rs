@@ -89,8 +89,13 @@ impl Input {
 
 /// When a file was last written, in nanoseconds since 1970; 0 where the system does not tell.
 pub(crate) fn modified(metadata: &Metadata) -> u64 {
-    let since = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    since.and_then(|since| since.as_nanos().try_into().ok()).unwrap_or(0)
+    let since = metadata
+        .modified()
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    since
+        .and_then(|since| since.as_nanos().try_into().ok())
+        .unwrap_or(0)
 }
 
 impl Read for Input {

@@ -173,7 +173,9 @@ impl Paths {
     pub(crate) fn store(&self, progress: &Progress) -> Result<()> {
         let path = self.record();
         // A name of the attempt's own: others may be about to store theirs.
-        let mut temporary = self.unfinished(&progress.load_id, progress.attempt).into_os_string();
+        let mut temporary = self
+            .unfinished(&progress.load_id, progress.attempt)
+            .into_os_string();
         temporary.push(".json");
         let store = || {
             let mut file = File::create(&temporary)?;

@@ -279,10 +279,11 @@ impl<R: Read> Records<R> {
                 self.start = 3;
                 return Ok(());
             }
-            // With a byte order mark; without one, since a text begins with ASCII most often.
-            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] => {
-                "this file is UTF-16; convert it to UTF-8 first"
-            }
+            // With a byte order mark; without one, as far as a text begins with ASCII.
+            [0xff, 0xfe, ..]
+            | [0xfe, 0xff, ..]
+            | [0, 1..=255, 0, 1..=255, ..]
+            | [1..=255, 0, 1..=255, 0, ..] => "this file is UTF-16; convert it to UTF-8 first",
             [0x1f, 0x8b, ..] => "this is gzip data; decompress the file, or let its name end in `.gz`",
             [b'P', b'K', 3, 4, ..] => {
                 "this is a ZIP archive or an Excel workbook; extract the file, or save it as CSV in UTF-8"

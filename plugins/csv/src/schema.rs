@@ -41,7 +41,9 @@ pub(crate) fn describe(file: &CsvFile, config: &SourceConfig, is_only_file: bool
     let wrong = |what: &str| error_at(&name, first.line, first.offset, what);
     if first.values.len() > MAX_COLUMNS {
         let columns = first.values.len();
-        return Err(wrong(&format!("this file has {columns} columns; at most {MAX_COLUMNS} are possible")));
+        return Err(wrong(&format!(
+            "this file has {columns} columns; at most {MAX_COLUMNS} are possible"
+        )));
     }
     let names = if dialect.header {
         header_names(&first.values, &name)
@@ -56,7 +58,7 @@ pub(crate) fn describe(file: &CsvFile, config: &SourceConfig, is_only_file: bool
     }
 
     let inferred = if config.infer {
-        infer_types(file, identity.length(), &dialect, names.len())?
+        infer_types(file, identity.length(), &dialect, &names)?
     } else {
         vec![DataType::Text; names.len()]
     };
@@ -107,12 +109,27 @@ fn first_record<R: Read>(records: &mut Records<R>, dialect: &Dialect) -> Result<
     Ok(blank)
 }
 
-/// Skips the header, if there is one.
-pub(crate) fn skip_header<R: Read>(records: &mut Records<R>, dialect: &Dialect) -> Result<()> {
-    if dialect.header {
-        first_record(records, dialect)?;
+/// Skips the header, if there is one, of a file that was found to have these columns.
+///
+/// # Errors
+/// `conflict` where it has others by now: its values would be taken for those of the wrong columns.
+pub(crate) fn skip_header<'a, R: Read>(
+    records: &mut Records<R>,
+    dialect: &Dialect,
+    columns: impl IntoIterator<Item = &'a String>,
+    file: &str,
+) -> Result<()> {
+    if !dialect.header {
+        return Ok(());
     }
-    Ok(())
+    let first = first_record(records, dialect)?;
+    let found = first.map_or_else(Vec::new, |first| make_unique(&first.values));
+    if found.iter().eq(columns) {
+        return Ok(());
+    }
+    let message =
+        format!("{file} was replaced by a file with other columns while it was looked at; try again");
+    Err(Error::conflict(message).retryable())
 }
 
 /// Whether a record is a row: an empty line is none, unless the file has one column, where it is a NULL.
@@ -218,16 +235,16 @@ fn put_together(names: &[String], types: &[DataType], config: &SourceConfig) -> 
 }
 
 /// Reads the whole file.
-fn infer_types(file: &CsvFile, length: u64, dialect: &Dialect, columns: usize) -> Result<Vec<DataType>> {
+fn infer_types(file: &CsvFile, length: u64, dialect: &Dialect, columns: &[String]) -> Result<Vec<DataType>> {
     let name = file.display();
     // What was appended since is not read either.
     let (input, _) = Input::open_up_to(file, length)?;
     let mut records = Records::new(input, &name, dialect, 0, 1)?;
-    skip_header(&mut records, dialect)?;
-    let mut found = vec![infer::Column::default(); columns];
+    skip_header(&mut records, dialect, columns, &name)?;
+    let mut found = vec![infer::Column::default(); columns.len()];
     let mut value = Vec::new();
     while let Some(record) = records.next()? {
-        if !is_row(&record, columns, &name)? {
+        if !is_row(&record, columns.len(), &name)? {
             continue;
         }
         for (column, field) in found.iter_mut().zip(record.fields) {

@@ -122,7 +122,11 @@ impl CsvSource {
         let is_it = |file: &&CsvFile| name.namespace.is_none() && file.stream == name.name;
         let Some(file) = files.iter().find(is_it) else {
             let known: Vec<&str> = files.iter().map(|file| file.stream.as_str()).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
             return Err(Error::not_found(format!(
                 "there is no stream `{name}` at {}; its streams are: {known}",
                 self.config.path
@@ -134,7 +138,10 @@ impl CsvSource {
 }
 
 fn stream_info(file: &CsvFile, kind: &str, schema: Schema, estimated_rows: Option<u64>) -> StreamInfo {
-    let cursors = schema.fields.iter().filter(|field| is_cursor_type(field.data_type));
+    let cursors = schema
+        .fields
+        .iter()
+        .filter(|field| is_cursor_type(field.data_type));
     StreamInfo {
         estimated_rows,
         cursors: cursors.map(|field| field.name.clone()).collect(),
@@ -184,8 +191,10 @@ fn open_at(
 
 /// The rows of a file, from the first on.
 fn from_start(input: Input, file: &CsvFile, described: &Described) -> Result<Records<Input>> {
-    let mut records = Records::new(input, &file.display(), &described.dialect, 0, 1)?;
-    skip_header(&mut records, &described.dialect)?;
+    let name = file.display();
+    let mut records = Records::new(input, &name, &described.dialect, 0, 1)?;
+    let columns = described.schema.fields.iter().map(|field| &field.name);
+    skip_header(&mut records, &described.dialect, columns, &name)?;
     Ok(records)
 }
 

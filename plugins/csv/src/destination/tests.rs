@@ -156,7 +156,10 @@ fn an_append_does_not_undo_what_others_did_meanwhile() {
         lab.write(&mut writer, 0..1);
         writer.commit(1).unwrap();
         lab.put(theirs);
-        let file = File::options().append(true).open(lab.folder.path().join("t.csv")).unwrap();
+        let file = File::options()
+            .append(true)
+            .open(lab.folder.path().join("t.csv"))
+            .unwrap();
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(1);
         file.set_modified(later).unwrap();
         assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::Conflict);
@@ -172,14 +175,19 @@ fn a_stream_does_not_take_the_file_of_another() {
     lab.write(&mut writer, 0..1);
     writer.commit(1).unwrap();
     let record = lab.folder.path().join(".t.csv.setu-load.json");
-    let theirs = std::fs::read_to_string(&record).unwrap().replace("\"stream\":\"t\"", "\"stream\":\"T\"");
+    let theirs = std::fs::read_to_string(&record)
+        .unwrap()
+        .replace("\"stream\":\"t\"", "\"stream\":\"T\"");
     std::fs::write(&record, theirs).unwrap();
     for error in [
         lab.begin("m", 1, WriteMode::Append).unwrap_err(),
         writer.finish().unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Config);
-        assert!(error.message().contains("stream `T` is written to that file"), "{error}");
+        assert!(
+            error.message().contains("stream `T` is written to that file"),
+            "{error}"
+        );
     }
     assert!(!lab.folder.path().join("t.csv").exists());
 }
@@ -197,7 +205,10 @@ fn a_path_that_is_a_file_is_called_that() {
         target: StreamInfo::new(StreamName::bare("t"), "table", lab.schema.clone()),
         mode: WriteMode::Overwrite,
     };
-    for error in [destination.check().unwrap_err(), destination.begin(load).unwrap_err()] {
+    for error in [
+        destination.check().unwrap_err(),
+        destination.begin(load).unwrap_err(),
+    ] {
         let expected = format!("{} is a file; `path` must be a folder", path.display());
         assert_eq!(error, Error::config(expected));
     }

@@ -40,7 +40,9 @@ impl Lab {
     }
 
     fn set_modified(&self, name: &str, to: std::time::SystemTime) {
-        let file = std::fs::File::options().append(true).open(self.folder.path().join(name));
+        let file = std::fs::File::options()
+            .append(true)
+            .open(self.folder.path().join(name));
         file.unwrap().set_modified(to).unwrap();
     }
 
@@ -251,21 +253,34 @@ fn a_file_that_cannot_be_read_is_a_stream_that_fails_and_the_others_are_read() {
     #[cfg(unix)]
     {
         use std::os::unix::ffi::OsStrExt;
-        plain_at(lab.folder.path().join(std::ffi::OsStr::from_bytes(b"gr\xf6sse.csv")));
+        plain_at(
+            lab.folder
+                .path()
+                .join(std::ffi::OsStr::from_bytes(b"gr\xf6sse.csv")),
+        );
         std::os::unix::fs::symlink("nowhere.csv", lab.folder.path().join("dangling.csv")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(lab.folder.path().join("socket.csv")).unwrap();
     }
     let expected = [
-        ("(a file name that is not UTF-8)", "1 name in this folder is not UTF-8"),
+        (
+            "(a file name that is not UTF-8)",
+            "1 name in this folder is not UTF-8",
+        ),
         ("binary", "binary.csv, line 1, byte 2: this is not UTF-8"),
         ("dangling", "dangling.csv is a symbolic link that leads nowhere"),
         ("empty", "empty.csv is empty"),
-        ("long", "long.csv, line 1, byte 0: column 1 has a name of 1025 bytes"),
+        (
+            "long",
+            "long.csv, line 1, byte 0: column 1 has a name of 1025 bytes",
+        ),
         ("mac", "mac.csv, line 1, byte 3: a carriage return"),
         ("misnamed", "misnamed.csv, line 1, byte 0: this is gzip data"),
         ("socket", "socket.csv is neither a file nor a folder"),
         ("twice", "twice.tsv both give the stream `twice`"),
-        ("unpacked", "unpacked.csv.gz is not gzip data, although its name ends in `.gz`"),
+        (
+            "unpacked",
+            "unpacked.csv.gz is not gzip data, although its name ends in `.gz`",
+        ),
         ("wide", "wide.csv, line 1, byte 0: this file has 10001 columns"),
         ("windows", "windows.csv, line 1, byte 0: this file is UTF-16"),
     ];
@@ -278,7 +293,10 @@ fn a_file_that_cannot_be_read_is_a_stream_that_fails_and_the_others_are_read() {
         .collect();
     assert_eq!(unreadable, expected.map(|(name, _)| name));
     // Of such a file nothing is known but what the config says, which lets it be chosen, and then fail.
-    assert_eq!((&*streams[1].cursors, &*streams[1].schema.primary_key), (&["n".to_owned()][..], &["n".to_owned()][..]));
+    assert_eq!(
+        (&*streams[1].cursors, &*streams[1].schema.primary_key),
+        (&["n".to_owned()][..], &["n".to_owned()][..])
+    );
     for (name, message) in expected {
         let error = lab.rows(all(name)).unwrap_err();
         assert!(error.message().contains(message), "{name}: {error}");
@@ -450,6 +468,17 @@ fn a_window_ends_with_the_rows_that_are_read() {
     let mut records = from_start(input, &file, &described).unwrap();
     let survey = survey(&mut records, &file, &described, None, 10).unwrap();
     assert_eq!(survey.rows, 2);
+}
+
+#[test]
+fn a_file_that_was_replaced_by_one_of_other_columns_is_not_taken_for_the_first() {
+    let lab = Lab::new(&[("t.csv", b"a,b\n1,2\n")]);
+    let mut source = lab.source("");
+    source.discover().unwrap();
+    lab.put("t.csv", b"b,a\n2,1\n");
+    let error = source.read(all("t")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert_eq!(lab.rows(all("t")).unwrap(), ["2|1"]);
 }
 
 #[test]

@@ -160,7 +160,10 @@ fn what_is_no_value_or_would_lose_digits_is_refused() {
         (DataType::Boolean, &["", "yes", "2"]),
         (DataType::Int16, &["32768", "-32769", "", "-", "1.0", " 1", "0x1"]),
         (DataType::Int64, &["9223372036854775808", "-9223372036854775809"]),
-        (DataType::Float64, &["", "1,5", " 1", "1e400", "-1e309", "1e-400", "0.0e5x"]),
+        (
+            DataType::Float64,
+            &["", "1,5", " 1", "1e400", "-1e309", "1e-400", "0.0e5x"],
+        ),
         (DataType::Float32, &["1e39", "-3.5e38", "1e-60"]),
         (
             DataType::decimal(5, 2),
