@@ -3,6 +3,7 @@
 use setu_sdk::{Error, Result};
 
 use crate::client::{Client, Row};
+use crate::hash::hash;
 use crate::sql::{Table, ident};
 use crate::types::CatalogType;
 
@@ -61,8 +62,6 @@ pub(crate) struct Relation {
     pub(crate) oid: u32,
     pub(crate) table: Table,
     pub(crate) kind: Kind,
-    /// Whether it is itself a partition of another table.
-    pub(crate) is_partition: bool,
     pub(crate) estimated_rows: Option<u64>,
     pub(crate) columns: Vec<CatalogColumn>,
     /// Names in key order.
@@ -141,7 +140,7 @@ pub(crate) fn relations(client: &mut Client, scope: &Scope<'_>) -> Result<Vec<Re
 
     // The rows of a partitioned table are those of its partitions.
     let sql = format!(
-        "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relispartition, \
+        "SELECT c.oid, n.nspname, c.relname, c.relkind, \
            CASE WHEN c.relkind = 'p' THEN (SELECT sum(greatest(p.reltuples, 0)) FROM pg_partition_tree(c.oid) t \
              JOIN pg_class p ON p.oid = t.relid WHERE t.isleaf) \
            ELSE nullif(c.reltuples, -1) END::pg_catalog.numeric::int8 \
@@ -198,8 +197,7 @@ fn read_relation(row: &Row) -> Result<Option<Relation>> {
         oid: row.number(0)?,
         table: Table::new(row.text(1)?, row.text(2)?),
         kind,
-        is_partition: row.flag(4)?,
-        estimated_rows: row.opt(5).and_then(|rows| rows.parse().ok()),
+        estimated_rows: row.opt(4).and_then(|rows| rows.parse().ok()),
         columns: Vec::new(),
         primary_key: Vec::new(),
     }))
@@ -241,6 +239,29 @@ fn attach(
     Ok(())
 }
 
+/// What tells a table's stored rows from those of any other table, and from its own before it was made anew, emptied by
+/// TRUNCATE, or written anew by VACUUM FULL, CLUSTER and the like. `system`: of [`system_identifier`].
+pub(crate) fn storage(client: &mut Client, relation: &Relation, system: &str) -> Result<String> {
+    let sql = "SELECT oid || '/' || coalesce(pg_relation_filenode(oid), 0) FROM \
+        (SELECT $1::oid AS oid UNION SELECT relid FROM pg_partition_tree($1::oid)) tree ORDER BY oid";
+    let oid = relation.oid.to_string();
+    let files = client.query(sql, &[Some(&oid)])?;
+    let files: Result<Vec<&str>> = files.iter().map(|row| row.text(0)).collect();
+    Ok(match files?.as_slice() {
+        [own] => format!("{system}/{own}"),
+        partitions => format!("{system}/{oid}/{:016x}", hash(&partitions.join(" "))),
+    })
+}
+
+/// The number that a server got when it was set up and that its physical replicas share; empty where the server does
+/// not tell. Must not be called within a transaction, which a refusal would break.
+pub(crate) fn system_identifier(client: &mut Client) -> String {
+    let row = client.query_one("SELECT system_identifier FROM pg_control_system()", &[]);
+    row.ok()
+        .and_then(|row| row.opt(0).map(str::to_owned))
+        .unwrap_or_default()
+}
+
 /// Whether a schema exists.
 pub(crate) fn schema_exists(client: &mut Client, schema: &str) -> Result<bool> {
     let found = client.query("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[Some(schema)])?;
@@ -248,7 +269,7 @@ pub(crate) fn schema_exists(client: &mut Client, schema: &str) -> Result<bool> {
 }
 
 /// The longest name that Postgres keeps whole.
-const MAX_NAME_BYTES: usize = 63;
+pub(crate) const MAX_NAME_BYTES: usize = 63;
 
 /// Refuses a name that Postgres would cut off, or cannot hold.
 ///

@@ -159,11 +159,11 @@ impl Client {
         }
     }
 
-    /// Ends `COPY … FROM STDIN` and waits for the server's verdict.
-    pub(crate) fn end_copy_in(&mut self) -> Result<()> {
+    /// Ends `COPY … FROM STDIN` and waits for the server's verdict: how many rows it wrote.
+    pub(crate) fn end_copy_in(&mut self) -> Result<u64> {
         frontend::copy_done(self.wire.out());
         self.wire.send()?;
-        self.finish_statement().map(drop)
+        self.finish_statement().map(|(_, written)| written)
     }
 
     /// After the last frame of `COPY … TO STDOUT`: waits until the server is ready again.

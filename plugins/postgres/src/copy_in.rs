@@ -48,8 +48,8 @@ impl CopyIn {
         }
     }
 
-    /// Ends the rows and waits for the server's verdict on all of them.
-    pub(crate) fn finish(mut self, client: &mut Client) -> Result<()> {
+    /// Ends the rows and waits for the server's verdict on all of them: how many it wrote.
+    pub(crate) fn finish(mut self, client: &mut Client) -> Result<u64> {
         self.buffer.extend_from_slice(&TRAILER);
         self.send(client)?;
         client.end_copy_in()

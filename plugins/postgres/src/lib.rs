@@ -18,6 +18,7 @@ mod decode;
 mod destination;
 mod encode;
 mod failure;
+mod hash;
 mod numeric;
 mod session;
 mod source;

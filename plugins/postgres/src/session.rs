@@ -65,9 +65,9 @@ impl Endpoint {
     }
 
     fn connect_to(&self, host: &str, port: u16) -> Result<Client> {
-        let mut wire = Wire::new(Stream::connect(host, port)?);
+        let mut wire = Wire::new(Stream::connect(host, port).map_err(not_reached)?);
         if self.sslmode != SslMode::Disable {
-            if wire.request_tls()? {
+            if wire.request_tls().map_err(not_reached)? {
                 wire.start_tls(TlsOptions {
                     server_name: host.to_owned(),
                     verification: verification(self.sslmode, self.ca_pem.is_some()),
@@ -80,7 +80,7 @@ impl Endpoint {
                 ));
             }
         }
-        self.log_in(wire)
+        self.log_in(wire).map_err(not_reached)
     }
 
     fn log_in(&self, mut wire: Wire) -> Result<Client> {
@@ -107,6 +107,9 @@ impl Endpoint {
                 _ => {}
             }
         }
+        if let Some(version) = wire.server_version() {
+            check_version(version)?;
+        }
         Ok(Client::new(wire))
     }
 
@@ -126,35 +129,65 @@ fn at_host(error: Error, host: &str, port: u16) -> Error {
     };
     match error.kind() {
         _ if error.message().contains(&place) => error,
-        ErrorKind::Unreachable => error.context(format!("Postgres at {place} cannot be reached")),
+        ErrorKind::Unreachable if error.code().is_none() => {
+            error.context(format!("Postgres at {place} cannot be reached"))
+        }
         _ => error.context(format!("Postgres at {place}")),
     }
 }
 
+/// What to do about a server that does not answer, or not as a Postgres server does. What a server said of itself has
+/// its own way out, and so has what the sandbox refused.
+fn not_reached(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unreachable | ErrorKind::Internal if error.code().is_none() => end_with(
+            error,
+            "check the host and the port in `url`, and that a Postgres server runs there and can be reached from here",
+        ),
+        _ => error,
+    }
+}
+
 fn tls_failed(error: Error) -> Error {
-    let way_out = "set `sslrootcert` or `ca_pem` to the CA of the server, or choose a less strict `sslmode`";
-    Error::new(
-        error.kind(),
-        format!("TLS failed: {}; {way_out}", error.message()),
+    let error = match error.kind() {
+        ErrorKind::Denied => return error,
+        _ => error.context("TLS failed"),
+    };
+    end_with(
+        error,
+        "set `sslrootcert` or `ca_pem` to the CA of the server, or choose a less strict `sslmode`",
     )
 }
 
-/// The oldest server that has all that this crate asks of a catalogue.
-const OLDEST_SERVER: u32 = 120_000;
-
-/// Makes sure that the server is one that this crate knows.
-pub(crate) fn check(client: &mut Client) -> Result<()> {
-    let row = client.query_one(
-        "SELECT current_setting('server_version_num'), current_setting('server_version')",
-        &[],
-    )?;
-    if row.number::<u32>(0)? < OLDEST_SERVER {
-        return Err(Error::unsupported(format!(
-            "the server is Postgres {}; this connector needs version 12 or newer",
-            row.text(1)?
-        )));
+/// The error with the way out behind its message.
+fn end_with(error: Error, way_out: &str) -> Error {
+    let ended = Error::new(error.kind(), format!("{}; {way_out}", error.message()));
+    let ended = match error.code() {
+        Some(code) => ended.with_code(code),
+        None => ended,
+    };
+    if error.is_retryable() {
+        ended.retryable()
+    } else {
+        ended
     }
-    Ok(())
+}
+
+/// The oldest server that has all that this crate asks of a catalogue.
+const OLDEST_SERVER: u32 = 12;
+
+/// Refuses a server that is too old for this crate. `version`: as servers spell it, `15.3 (Debian …)` or `17beta1`.
+fn check_version(version: &str) -> Result<()> {
+    let end = version
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(version.len());
+    match version[..end].parse::<u32>() {
+        Ok(major) if major < OLDEST_SERVER => Err(Error::unsupported(format!(
+            "the server is Postgres {version}, and this connector needs version {OLDEST_SERVER} or newer; upgrade the \
+             server, or name another one in `url`"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// What a certificate must prove. As in libpq, `require` checks it once a CA is given.
@@ -195,6 +228,39 @@ mod tests {
                 .starts_with("TLS failed: no certificate; set `sslrootcert`"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn only_a_server_that_is_too_old_is_refused() {
+        for version in ["11.22 (Debian 11.22-1)", "9.6.24", "11beta1", "8.0.2"] {
+            let error = check_version(version).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.message().contains(version), "{error}");
+        }
+        for version in [
+            "12.0",
+            "15.3 (Debian 15.3-0)",
+            "17beta1",
+            "18devel",
+            "",
+            "unknown",
+        ] {
+            assert_eq!(check_version(version), Ok(()), "{version}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_of_itself_has_its_own_way_out() {
+        let error = not_reached(Error::unreachable("refused").retryable());
+        assert!(error.message().ends_with("can be reached from here"), "{error}");
+        assert!(error.is_retryable());
+        for error in [
+            Error::unreachable("too many clients").with_code("53300"),
+            Error::denied("no grant"),
+            Error::auth("no"),
+        ] {
+            assert_eq!(not_reached(error.clone()), error);
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(crate) struct Wire {
     start: usize,
     end: usize,
     out: BytesMut,
+    server_version: Option<String>,
 }
 
 impl Wire {
@@ -38,6 +39,7 @@ impl Wire {
             start: 0,
             end: 0,
             out: BytesMut::new(),
+            server_version: None,
         }
     }
 
@@ -59,6 +61,11 @@ impl Wire {
             self.send()?;
         }
         self.stream.write_all(bytes).map_err(lost)
+    }
+
+    /// As the server told it at log-in.
+    pub(crate) fn server_version(&self) -> Option<&str> {
+        self.server_version.as_deref()
     }
 
     /// What was received and not yet consumed.
@@ -126,6 +133,11 @@ impl Wire {
         let message = Message::parse(&mut frame)
             .map_err(failure::protocol)?
             .ok_or_else(|| failure::protocol("a message that ends early"))?;
+        if let Message::ParameterStatus(parameter) = &message
+            && parameter.name().is_ok_and(|name| name == "server_version")
+        {
+            self.server_version = parameter.value().ok().map(str::to_owned);
+        }
         let unasked = matches!(
             message,
             Message::NoticeResponse(_) | Message::ParameterStatus(_) | Message::NotificationResponse(_)

@@ -1,5 +1,7 @@
 //! The destination: writes loads into tables, each commit in one transaction with its mark.
 
+mod hanging;
+mod lost_rows;
 mod native;
 mod plan;
 mod progress;
@@ -33,9 +35,7 @@ impl Destination for PostgresDestination {
     }
 
     fn check(&mut self) -> Result<()> {
-        let mut client = self.endpoint.connect()?;
-        session::check(&mut client)?;
-        client.close();
+        self.endpoint.connect()?.close();
         Ok(())
     }
 
@@ -81,6 +81,9 @@ impl Destination for PostgresDestination {
         let plan = target::plan(&relation, &schema.fields)?;
         if load.mode == WriteMode::Upsert {
             target::check_upsert_key(&mut client, &relation, &schema.primary_key)?;
+        }
+        if load.mode != WriteMode::Overwrite && writer::is_staged(load.mode, &plan) {
+            lost_rows::refuse_rules(&mut client, &relation, load.mode)?;
         }
         client.execute("COMMIT")?;
         Ok(PostgresWriter::new(

@@ -16,8 +16,17 @@ pub(crate) struct ColumnPlan {
     pub(crate) stage_type: String,
     /// What the staged value is cast to before it is assigned; none: nothing.
     pub(crate) cast: Option<String>,
-    /// The target's whole type, where assigning to it could round the cast value.
-    pub(crate) rounding: Option<String>,
+    /// What casting or assigning could do to the value without an error.
+    pub(crate) danger: Option<Danger>,
+}
+
+/// What must be ruled out before a value is taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Danger {
+    /// Assigning to this type rounds.
+    Rounded(String),
+    /// The cast keeps the first byte only.
+    CutOff,
 }
 
 /// All columns' ways, in the order of the stream.
@@ -80,7 +89,7 @@ fn plan_column(field: &Field, target: &CatalogColumn) -> Result<ColumnPlan, Stri
             encoder,
             stage_type: base.sql(),
             cast: None,
-            rounding: None,
+            danger: None,
         });
     }
     if can_be_cast(field.data_type, base) {
@@ -90,7 +99,13 @@ fn plan_column(field: &Field, target: &CatalogColumn) -> Result<ColumnPlan, Stri
             encoder,
             stage_type: stage.sql(),
             cast: Some(target.cast.clone()),
-            rounding: (own.typmod != -1 && ROUNDED_TYPES.contains(&own.base_oid)).then(|| own.name.clone()),
+            danger: match own.base_oid {
+                CHAR_TYPE => Some(Danger::CutOff),
+                oid if own.typmod != -1 && ROUNDED_TYPES.contains(&oid) => {
+                    Some(Danger::Rounded(own.name.clone()))
+                }
+                _ => None,
+            },
         });
     }
     Err(format!(
@@ -101,6 +116,9 @@ fn plan_column(field: &Field, target: &CatalogColumn) -> Result<ColumnPlan, Stri
 
 /// Types whose precision rounds on assignment (`pg_type.dat`): time, timestamp, timestamptz, interval, timetz, numeric.
 const ROUNDED_TYPES: [u32; 6] = [1083, 1114, 1184, 1186, 1266, 1700];
+
+/// `"char"`, the type of one byte.
+const CHAR_TYPE: u32 = 18;
 
 /// Whether the server's own cast keeps every value, or fails.
 fn can_be_cast(data_type: DataType, base: Option<Base>) -> bool {
@@ -148,7 +166,6 @@ mod tests {
             oid: 1,
             table: Table::new("s", "t"),
             kind: Kind::Table,
-            is_partition: false,
             estimated_rows: None,
             columns,
             primary_key: Vec::new(),

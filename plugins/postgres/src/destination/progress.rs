@@ -6,6 +6,7 @@
 use setu_sdk::{Error, LoadRequest, Result, WriteMode};
 
 use crate::client::Client;
+use crate::hash::hash;
 use crate::session;
 use crate::sql::{Table, ident};
 
@@ -31,13 +32,6 @@ pub(crate) struct Progress {
 /// What a session is called while it writes, so that a later attempt can tell it from others.
 pub(crate) fn session_name(load_id: &str) -> String {
     format!("setu load {:016x}", hash(load_id))
-}
-
-/// FNV-1a, for names that must be short: nothing relies on it being hard to invert.
-pub(crate) fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// Creates schema and progress table where they are missing. Two streams that begin at once take turns.

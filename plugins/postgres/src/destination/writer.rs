@@ -2,7 +2,8 @@
 
 use setu_sdk::{Batch, Error, ErrorKind, Result, Schema, Summary, WriteMode, Writer};
 
-use super::plan::Plan;
+use super::lost_rows;
+use super::plan::{Danger, Plan};
 use super::progress::Progress;
 use super::shadow;
 use crate::client::Client;
@@ -39,6 +40,11 @@ impl std::fmt::Debug for PostgresWriter {
     }
 }
 
+/// Whether rows pass through a staging table. Those without columns do: a COPY cannot name none of a table's columns.
+pub(super) fn is_staged(mode: WriteMode, plan: &Plan) -> bool {
+    mode == WriteMode::Upsert || !plan.is_direct() || plan.columns.is_empty()
+}
+
 impl PostgresWriter {
     pub(super) fn new(
         endpoint: Endpoint,
@@ -63,9 +69,8 @@ impl PostgresWriter {
         }
     }
 
-    /// Whether rows pass through a staging table.
     fn is_staged(&self) -> bool {
-        self.mode == WriteMode::Upsert || !self.plan.is_direct()
+        is_staged(self.mode, &self.plan)
     }
 
     /// Begins the transaction and the COPY of the next commit.
@@ -113,6 +118,15 @@ impl PostgresWriter {
         }
     }
 
+    /// The staged values of the key's columns.
+    fn staged_key(&self) -> Vec<String> {
+        let places = self.schema.primary_key.iter();
+        places
+            .filter_map(|name| self.schema.index_of(name))
+            .map(|at| self.staged_value(at))
+            .collect()
+    }
+
     /// From the staging table into the target.
     fn merge_sql(&self) -> String {
         let values: Vec<String> = (0..self.names.len()).map(|at| self.staged_value(at)).collect();
@@ -125,12 +139,7 @@ impl PostgresWriter {
             return format!("{insert} {values} FROM {STAGE} s");
         }
         let key = &self.schema.primary_key;
-        let key_values: Vec<String> = key
-            .iter()
-            .filter_map(|name| self.schema.index_of(name))
-            .map(|at| self.staged_value(at))
-            .collect();
-        let key_values = key_values.join(", ");
+        let key_values = self.staged_key().join(", ");
         let changes = self.names.iter().filter(|name| !key.contains(name));
         let changes: Vec<String> = changes
             .map(|name| format!("{0} = excluded.{0}", ident(name)))
@@ -168,6 +177,14 @@ impl PostgresWriter {
         }
     }
 
+    /// What a transaction came to. One that failed is rolled back at once: nothing of it may go into the next.
+    fn settle(&mut self, outcome: Result<()>) -> Result<()> {
+        outcome.map_err(|error| {
+            self.client.execute("ROLLBACK").ok();
+            self.explain(error)
+        })
+    }
+
     /// A later attempt ends the session of an earlier one, which then looks like a broken connection.
     fn superseded(&self) -> Option<Error> {
         let mut client = self.endpoint.connect().ok()?;
@@ -177,12 +194,17 @@ impl PostgresWriter {
     fn commit_rows(&mut self, mark: u64) -> Result<()> {
         let rows = match self.open.take() {
             Some((copy, rows)) => {
-                copy.finish(&mut self.client)?;
+                let mut arrived = copy.finish(&mut self.client)?;
                 if self.is_staged() {
                     let sql = self.merge_sql();
                     self.refuse_null_keys()?;
-                    self.refuse_rounding()?;
-                    self.client.execute(&sql)?;
+                    self.refuse_changes()?;
+                    arrived = self.client.update(&sql, &[])?;
+                }
+                if arrived != rows && self.mode == WriteMode::Upsert {
+                    self.refuse_lost_upserts(arrived)?;
+                } else {
+                    lost_rows::refuse_loss(&mut self.client, &self.into, rows, arrived)?;
                 }
                 rows
             }
@@ -193,6 +215,40 @@ impl PostgresWriter {
         };
         self.progress.advance(&mut self.client, mark, rows)?;
         self.client.execute("COMMIT")
+    }
+
+    /// Of an upsert that wrote `arrived` rows, tells keys that came twice and rows that were left as they are from rows
+    /// that were dropped.
+    fn refuse_lost_upserts(&mut self, arrived: u64) -> Result<()> {
+        let key = self.staged_key();
+        let sql = format!(
+            "SELECT count(*) FROM (SELECT DISTINCT {} FROM {STAGE} s) keys",
+            key.join(", ")
+        );
+        let keys: u64 = self.client.query_one(&sql, &[])?.number(0)?;
+        if keys == arrived {
+            return Ok(());
+        }
+        let columns = self.schema.primary_key.iter().map(|name| ident(name));
+        let same: Vec<String> = columns
+            .zip(&key)
+            .map(|(column, value)| format!("t.{column} = {value}"))
+            .collect();
+        let sql = format!(
+            "SELECT count(*) FROM (SELECT DISTINCT {} FROM {STAGE} s WHERE EXISTS (SELECT 1 FROM {} t WHERE {})) keys",
+            key.join(", "),
+            self.into.sql(),
+            same.join(" AND ")
+        );
+        let there: u64 = self.client.query_one(&sql, &[])?.number(0)?;
+        lost_rows::refuse_loss(&mut self.client, &self.into, keys, there)?;
+        // Every key is there. The rows that were not written are right as they were where there is nothing but the key,
+        // or where Postgres' own trigger found nothing to change in them.
+        let has_more = self.names.len() > key.len();
+        if !has_more || lost_rows::skips_unchanged(&mut self.client, &self.into)? {
+            return Ok(());
+        }
+        lost_rows::refuse_loss(&mut self.client, &self.into, keys, arrived)
     }
 
     /// Two rows without a key are not the same row, but a merge would take them for it.
@@ -218,30 +274,39 @@ impl PostgresWriter {
         Ok(())
     }
 
-    /// A cast value that its column's precision would round must not be changed silently.
-    fn refuse_rounding(&mut self) -> Result<()> {
+    /// A value that its column would round or cut off must not be changed silently.
+    fn refuse_changes(&mut self) -> Result<()> {
         let columns = self.plan.columns.iter().enumerate();
-        let rounding: Vec<(String, String)> = columns
+        let dangers: Vec<(String, &Danger, String)> = columns
             .filter_map(|(at, column)| {
-                let value = self.staged_value(at);
-                let condition = format!("bool_or({value} <> ({value})::{})", column.rounding.as_ref()?);
-                Some((column.name.clone(), condition))
+                let (value, danger) = (self.staged_value(at), column.danger.as_ref()?);
+                let condition = match danger {
+                    Danger::Rounded(sql_type) => format!("{value} <> ({value})::{sql_type}"),
+                    Danger::CutOff => format!("s.c{at} <> ({value})::pg_catalog.text"),
+                };
+                Some((column.name.clone(), danger, format!("bool_or({condition})")))
             })
             .collect();
-        if rounding.is_empty() {
+        if dangers.is_empty() {
             return Ok(());
         }
-        let conditions: Vec<&str> = rounding.iter().map(|(_, condition)| condition.as_str()).collect();
+        let conditions: Vec<&str> = dangers
+            .iter()
+            .map(|(_, _, condition)| condition.as_str())
+            .collect();
         let row = self
             .client
             .query_one(&format!("SELECT {} FROM {STAGE} s", conditions.join(", ")), &[])?;
-        match rounding
+        let changed = dangers
             .iter()
             .enumerate()
-            .find(|(at, _)| row.opt(*at) == Some("t"))
-        {
-            Some((_, (name, _))) => Err(Error::data(format!(
+            .find(|(at, _)| row.opt(*at) == Some("t"));
+        match changed {
+            Some((_, (name, Danger::Rounded(_), _))) => Err(Error::data(format!(
                 "column `{name}`: a value is more precise than the target column, which would round it; widen the column"
+            ))),
+            Some((_, (name, Danger::CutOff, _))) => Err(Error::data(format!(
+                "column `{name}`: a value is longer than the target column, which would cut it off; widen the column"
             ))),
             None => Ok(()),
         }
@@ -292,7 +357,8 @@ impl Writer for PostgresWriter {
         if self.progress.finished && self.open.is_none() && mark <= self.progress.mark {
             return Ok(());
         }
-        self.commit_rows(mark).map_err(|error| self.explain(error))
+        let committed = self.commit_rows(mark);
+        self.settle(committed)
     }
 
     fn finish(&mut self) -> Result<Summary> {
@@ -300,7 +366,8 @@ impl Writer for PostgresWriter {
             return Err(Error::internal("rows were written after the last commit"));
         }
         if !self.progress.finished {
-            self.publish().map_err(|error| self.explain(error))?;
+            let published = self.publish();
+            self.settle(published)?;
         }
         Ok(Summary {
             rows_written: self.progress.rows,

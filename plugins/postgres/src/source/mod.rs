@@ -36,7 +36,6 @@ impl Source for PostgresSource {
 
     fn check(&mut self) -> Result<()> {
         let mut client = self.endpoint.connect()?;
-        session::check(&mut client)?;
         for schema in self.config.schemas.iter().flatten() {
             if !catalog::schema_exists(&mut client, schema)? {
                 return Err(Error::config(format!(
@@ -60,10 +59,8 @@ impl Source for PostgresSource {
     }
 
     fn count(&mut self, request: &ReadRequest, limit: u64) -> Result<Option<u64>> {
-        let mut client = self.endpoint.connect()?;
-        session::begin_reading(&mut client)?;
-        let relation = find(&mut client, &request.name)?;
-        let (_, conditions) = self.conditions(&relation, request)?;
+        let (mut client, relation, storage) = self.begin(request)?;
+        let (_, conditions) = conditions(&relation, &storage, request)?;
         let sql = format!(
             "SELECT count(*) FROM (SELECT 1 FROM {} t{} LIMIT {limit}) counted",
             relation.table_expression(),
@@ -78,55 +75,48 @@ impl Source for PostgresSource {
         if request.range.as_ref().is_some_and(|range| !range.is_empty()) {
             return Err(Error::unsupported("a Postgres table is read as one range"));
         }
-        let mut client = self.endpoint.connect()?;
-        session::begin_reading(&mut client)?;
-        let relation = find(&mut client, &request.name)?;
-        let (position, conditions) = self.conditions(&relation, &request)?;
+        let (mut client, relation, storage) = self.begin(&request)?;
+        let (position, conditions) = conditions(&relation, &storage, &request)?;
         let until = match position.as_ref().and_then(|position| position.window.clone()) {
             Some(pinned) => pinned.until,
             None => upper_bound(&mut client, &relation, &conditions)?,
         };
         let filter = conditions.filter(until.as_deref())?;
-        self.start(
-            client,
-            &relation,
-            &request,
-            &format!("{filter}{}", conditions.order()),
-            until,
-        )
+        let clauses = format!("{filter}{}", conditions.order());
+        let position = Position {
+            table: storage,
+            key: resume_key(&relation).to_vec(),
+            after: Vec::new(),
+            window: request.cursor.as_ref().map(|_| Upper { until }),
+        };
+        self.start(client, &relation, &request, &clauses, position)
     }
 }
 
 impl PostgresSource {
-    /// The position that a request resumes at, if any, and the conditions of its rows.
-    fn conditions(
-        &self,
-        relation: &Relation,
-        request: &ReadRequest,
-    ) -> Result<(Option<Position>, Conditions)> {
-        let key = resume_key(relation);
-        let position = match &request.resume_after {
-            Some(_) if key.is_empty() => {
-                return Err(Error::conflict(format!(
-                    "{} cannot be resumed: it has no primary key",
-                    relation.table
-                )));
-            }
-            Some(bytes) => Some(Position::decode(bytes, key, request.cursor.is_some())?),
-            None => None,
+    /// A session in the snapshot of a read, the relation, and what tells its rows from others' where a read of it can
+    /// be resumed.
+    fn begin(&self, request: &ReadRequest) -> Result<(Client, Relation, String)> {
+        let mut client = self.endpoint.connect()?;
+        let system = catalog::system_identifier(&mut client);
+        session::begin_reading(&mut client)?;
+        let relation = find(&mut client, &request.name)?;
+        let storage = if resume_key(&relation).is_empty() {
+            String::new()
+        } else {
+            catalog::storage(&mut client, &relation, &system)?
         };
-        let conditions = Conditions::new(relation, key, request.cursor.as_ref(), position.as_ref())?;
-        Ok((position, conditions))
+        Ok((client, relation, storage))
     }
 
-    /// Starts the COPY. `clauses`: WHERE and ORDER BY.
+    /// Starts the COPY. `clauses`: WHERE and ORDER BY. `position`: that of no row yet.
     fn start(
         &self,
         mut client: Client,
         relation: &Relation,
         request: &ReadRequest,
         clauses: &str,
-        until: Option<String>,
+        position: Position,
     ) -> Result<PostgresReader> {
         let whole = schema(relation, &self.config.as_text);
         let mut places = whole
@@ -142,22 +132,18 @@ impl PostgresSource {
         });
         let columns = columns.collect();
 
-        let key = resume_key(relation);
+        let until = position.window.as_ref().and_then(|window| window.until.clone());
         let mut key_places = Vec::new();
-        for at in key.iter().filter_map(|name| whole.index_of(name)) {
+        for at in position.key.iter().filter_map(|name| whole.index_of(name)) {
             let place = places.iter().position(|&read| read == at).unwrap_or_else(|| {
                 places.push(at);
                 places.len() - 1
             });
             key_places.push((place, travel(at)));
         }
-        let key = (!key.is_empty()).then(|| KeyColumns {
+        let key = (!position.key.is_empty()).then_some(KeyColumns {
             places: key_places,
-            position: Position {
-                key: key.to_vec(),
-                after: Vec::new(),
-                window: request.cursor.as_ref().map(|_| Upper { until: until.clone() }),
-            },
+            position,
         });
 
         let list = query::select_list(places.iter().map(|&at| (&relation.columns[at], travel(at))));
@@ -177,6 +163,30 @@ impl PostgresSource {
             until,
         })
     }
+}
+
+/// The position that a request resumes at, if any, and the conditions of its rows.
+fn conditions(
+    relation: &Relation,
+    storage: &str,
+    request: &ReadRequest,
+) -> Result<(Option<Position>, Conditions)> {
+    let key = resume_key(relation);
+    let position = match &request.resume_after {
+        Some(_) if key.is_empty() => {
+            return Err(Error::conflict(format!(
+                "{} cannot be resumed: it has no primary key to resume by",
+                relation.table
+            )));
+        }
+        Some(bytes) => {
+            let position = Position::decode(bytes, storage, key, request.cursor.is_some());
+            Some(position.map_err(|error| error.context(&relation.table))?)
+        }
+        None => None,
+    };
+    let conditions = Conditions::new(relation, key, request.cursor.as_ref(), position.as_ref())?;
+    Ok((position, conditions))
 }
 
 /// The relation of a stream.

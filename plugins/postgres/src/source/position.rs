@@ -7,6 +7,8 @@ use setu_sdk::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Position {
+    /// What [`storage`](crate::catalog::storage) said of the table.
+    pub(crate) table: String,
     /// The names of the key's columns.
     pub(crate) key: Vec<String>,
     /// Their values in the last row returned, as texts of Postgres literals.
@@ -31,13 +33,18 @@ impl Position {
             .map_err(|error| Error::internal(format!("a position cannot be written: {error}")))
     }
 
-    /// Reads a position of a read by this key and with or without a window.
+    /// Reads a position of a read of this table by this key and with or without a window.
     ///
     /// # Errors
-    /// `conflict` where it belongs to another table shape or request; the host then starts over.
-    pub(crate) fn decode(bytes: &[u8], key: &[String], windowed: bool) -> Result<Position> {
+    /// `conflict` where it belongs to another table, table shape or request; the host then starts over.
+    pub(crate) fn decode(bytes: &[u8], table: &str, key: &[String], windowed: bool) -> Result<Position> {
         let position: Position = serde_json::from_slice(bytes)
             .map_err(|error| Error::conflict(format!("the position to resume at cannot be read: {error}")))?;
+        if position.table != table {
+            return Err(Error::conflict(
+                "the table was made anew, emptied or rewritten since its rows were read",
+            ));
+        }
         if position.key != key || position.after.len() != key.len() {
             return Err(Error::conflict(format!(
                 "the position to resume at is by ({}), the table's key is ({})",
@@ -64,17 +71,19 @@ mod tests {
     fn a_position_reads_back_for_the_same_read_only() {
         let key = ["id".to_owned(), "näme".to_owned()];
         let position = Position {
+            table: "1/2/3".to_owned(),
             key: key.to_vec(),
             after: vec!["-1".to_owned(), "it's \"x\"\n".to_owned()],
             window: Some(Upper { until: None }),
         };
         let bytes = position.encode().unwrap();
-        assert_eq!(Position::decode(&bytes, &key, true), Ok(position));
+        assert_eq!(Position::decode(&bytes, "1/2/3", &key, true), Ok(position));
         let refusals = [
-            Position::decode(&bytes, &key, false),
-            Position::decode(&bytes, &key[..1], true),
-            Position::decode(b"{}", &key, true),
-            Position::decode(b"", &key, true),
+            Position::decode(&bytes, "1/2/4", &key, true),
+            Position::decode(&bytes, "1/2/3", &key, false),
+            Position::decode(&bytes, "1/2/3", &key[..1], true),
+            Position::decode(b"{}", "1/2/3", &key, true),
+            Position::decode(b"", "1/2/3", &key, true),
         ];
         for refusal in refusals {
             assert_eq!(refusal.unwrap_err().kind(), ErrorKind::Conflict);

@@ -255,7 +255,6 @@ mod tests {
             oid: 1,
             table: Table::new("s", "T t"),
             kind: Kind::Table,
-            is_partition: false,
             estimated_rows: None,
             columns: vec![
                 column("id", 20),
@@ -313,6 +312,7 @@ mod tests {
     fn a_position_compares_by_the_keys_own_types() {
         let key: Vec<String> = ["id", "a\"b", "mood"].map(str::to_owned).to_vec();
         let position = Position {
+            table: String::new(),
             key: key.clone(),
             after: vec!["7".into(), "it's".into(), "ok".into()],
             window: None,
