@@ -5,12 +5,16 @@
 
 mod bench;
 mod quickstart;
-// The tests' library exports this module whole; here some of it is private or unused.
+// The tests' library exports these modules whole; here some of it is private or unused.
+#[allow(unreachable_pub, dead_code)]
+#[path = "../../tests/src/s3_server.rs"]
+mod s3_server;
 #[allow(unreachable_pub, dead_code)]
 #[path = "../../tests/src/server.rs"]
 mod server;
 mod system;
 mod test;
+mod test_servers;
 mod toolchain;
 
 use std::process::ExitCode;
@@ -20,7 +24,8 @@ Usage: cargo xtask VERB
 
   quickstart                Build Setu and move a real data set: CSV, staged on disk, into CSV files
   setup                     Install what a build needs: a C compiler, the wasm target
-  test [--full] [FILTER]…   Build and run the tests, with what they need; --full adds the slow ones
+  test [--full] [FILTER]…   Build and run the tests, with the servers that they need; --full adds
+                            the slow ones
   bench [--rows N] [--rounds N] [--check]
                             Postgres to Postgres beside `psql COPY | psql COPY`, and CSV to a staged run;
                             --check fails where the peak memory of `setu` passes 300 MiB

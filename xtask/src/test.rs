@@ -2,13 +2,14 @@
 //!
 //! Nothing is skipped for want of a server: what cannot be installed or started is an error that says what to do.
 
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-use crate::server::{Server, server_programs};
-use crate::system::{apt_install, as_root, cargo, output, run, step, works};
+use crate::s3_server::S3Server;
+use crate::server::Server;
+use crate::system::{cargo, output, run, step};
+use crate::test_servers::{ensure_garage, ensure_postgres, ensure_seaweedfs};
 use crate::toolchain;
 
 /// Builds and runs the tests; `arguments` are `--full` and nextest's own.
@@ -22,17 +23,31 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     toolchain::ensure()?;
     let nextest = ensure_nextest();
     ensure_postgres()?;
+    ensure_seaweedfs()?;
+    if full {
+        ensure_garage()?;
+    }
     step("Building setu, which the end-to-end tests run");
     let setu = toolchain::build_setu()?;
-    step("Starting a private Postgres");
+    step("Starting private servers, stopped at the end");
     let postgres = Server::start(true)?;
-    println!("    127.0.0.1:{}, stopped at the end", postgres.port());
+    println!("    Postgres at 127.0.0.1:{}", postgres.port());
+    let seaweedfs = S3Server::seaweedfs()?;
+    println!("    SeaweedFS at 127.0.0.1:{}", seaweedfs.port());
+    let garage = full.then(S3Server::garage).transpose()?;
+    if let Some(garage) = &garage {
+        println!("    Garage at 127.0.0.1:{}", garage.port());
+    }
 
     let with_services = |mut command: Command| {
         command
             .env("SETU_BIN", &setu)
             .env("SETU_TEST_POSTGRES", postgres.port().to_string())
-            .env("SETU_TEST_POSTGRES_CA", postgres.ca());
+            .env("SETU_TEST_POSTGRES_CA", postgres.ca())
+            .env("SETU_TEST_S3", seaweedfs.spec());
+        if let Some(garage) = &garage {
+            command.env("SETU_TEST_GARAGE", garage.spec());
+        }
         command
     };
     step("Running the tests");
@@ -89,22 +104,4 @@ fn ensure_nextest() -> bool {
     }
     println!("    that failed; going on with `cargo test`");
     false
-}
-
-/// Installs Debian's Postgres where no server programs are, without the server that the package sets up.
-fn ensure_postgres() -> Result<()> {
-    if server_programs().is_ok() && works("openssl", &["version"]) {
-        return Ok(());
-    }
-    step("Postgres is missing: installing Debian's, without starting a server of its own");
-    let configuration = Path::new("/etc/postgresql-common/createcluster.d/setu.conf");
-    let create = "mkdir -p /etc/postgresql-common/createcluster.d && \
-                  echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.d/setu.conf";
-    let prepared = as_root("sh").and_then(|mut shell| run(shell.args(["-c", create])));
-    prepared.context("Postgres is needed; install it yourself: `apt-get install postgresql openssl`")?;
-    let installed = apt_install(&["postgresql", "openssl"]);
-    // A later, deliberate installation of a cluster is no business of ours.
-    run(as_root("rm")?.arg("-f").arg(configuration))?;
-    installed?;
-    server_programs().map(|_| ())
 }

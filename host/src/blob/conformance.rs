@@ -1,33 +1,55 @@
 //! What every backend must do, written once against the trait. Each clause works under a prefix of its own, so that
 //! the suite also runs against a store that others use.
 
-use std::io::Read;
+use std::io::{self, Read};
 
-use super::{Blob, BlobError, Body, Key};
+use super::{Blob, BlobError, Body, Condition, Key};
 
-/// Runs every clause; panics at the first that does not hold.
-pub(super) fn all(blob: &dyn Blob) {
-    let clauses: [(&str, Clause); 9] = [
-        ("what is put is read back", read_back),
-        ("a put replaces", overwrite),
-        ("a missing key is NotFound, with key and store", missing),
-        ("a delete may be repeated", delete_twice),
-        ("odd but legal characters stay as they are", odd_characters),
-        ("a prefix may cut a segment", prefixes),
-        ("a listing is whole, ordered and exact", many),
-        ("a body must have the size that was announced", announced_size),
-        ("concurrent puts of one key never tear", concurrent_puts),
-    ];
-    for (index, (name, clause)) in clauses.into_iter().enumerate() {
-        eprintln!("{}: {name}", blob.describe());
-        let prefix = format!("conformance-{:016x}/{index}/", fastrand::u64(..));
-        let scope = Scope { blob, prefix };
-        clause(&scope);
-        for object in blob.list(&scope.prefix).unwrap() {
-            blob.delete(&object.key).unwrap();
-        }
-        assert!(blob.list(&scope.prefix).unwrap().is_empty());
+/// Runs every clause; those on conditional puts where the backend has such.
+///
+/// # Panics
+/// At the first clause that does not hold.
+pub fn all(blob: &dyn Blob) {
+    for (index, (name, clause)) in CLAUSES.into_iter().enumerate() {
+        run(blob, index, name, clause);
     }
+    if blob.conditional().unwrap() {
+        for (index, (name, clause)) in CONDITIONAL.into_iter().enumerate() {
+            run(blob, CLAUSES.len() + index, name, clause);
+        }
+    }
+}
+
+const CLAUSES: [(&str, Clause); 12] = [
+    ("what is put is read back", read_back),
+    ("a put replaces", overwrite),
+    ("a missing key is NotFound, with key and store", missing),
+    ("a delete may be repeated", delete_twice),
+    ("several are deleted as one is", delete_several),
+    ("odd but legal characters stay as they are", odd_characters),
+    ("a prefix may cut a segment", prefixes),
+    ("a listing is whole, ordered and exact", many),
+    ("a large object is like a small one", large),
+    ("a body must have the size that was announced", announced_size),
+    ("a put whose body fails stores nothing", failing_body),
+    ("concurrent puts of one key never tear", concurrent_puts),
+];
+
+const CONDITIONAL: [(&str, Clause); 3] = [
+    ("a put happens only under its condition", conditions),
+    ("of many creators one wins", one_creator),
+    ("of many replacers one wins", one_replacer),
+];
+
+fn run(blob: &dyn Blob, index: usize, name: &str, clause: Clause) {
+    eprintln!("{}: {name}", blob.describe());
+    let prefix = format!("conformance-{:016x}/{index}/", fastrand::u64(..));
+    let scope = Scope { blob, prefix };
+    clause(&scope);
+    let left = blob.list(&scope.prefix).unwrap();
+    let left: Vec<Key> = left.into_iter().map(|object| object.key).collect();
+    blob.delete_all(&left).unwrap();
+    assert!(blob.list(&scope.prefix).unwrap().is_empty());
 }
 
 /// An error with its cause.
@@ -133,6 +155,19 @@ fn delete_twice(s: &Scope<'_>) {
     assert_eq!(s.list(""), [("a/kept".to_owned(), 1)]);
 }
 
+fn delete_several(s: &Scope<'_>) {
+    let names = ["a/1", "a/2", "b&<>\"'", "ü 🦀", "kept"];
+    for name in names {
+        s.put(name, b"x");
+    }
+    let mut keys: Vec<Key> = names[..4].iter().map(|name| s.key(name)).collect();
+    keys.push(s.key("never/was"));
+    s.blob.delete_all(&keys).unwrap();
+    assert_eq!(s.list(""), [("kept".to_owned(), 1)]);
+    s.blob.delete_all(&keys).unwrap();
+    s.blob.delete_all(&[]).unwrap();
+}
+
 fn odd_characters(s: &Scope<'_>) {
     let names = [
         " ",
@@ -191,8 +226,8 @@ fn prefixes(s: &Scope<'_>) {
 }
 
 fn many(s: &Scope<'_>) {
-    // More than one page of a paginated store.
-    let names: Vec<String> = (0..1203).map(|i| format!("part-{i:06}")).collect();
+    // Several pages of a paginated store.
+    let names: Vec<String> = (0..2500).map(|i| format!("part-{i:06}")).collect();
     std::thread::scope(|scope| {
         for chunk in names.chunks(names.len() / 8 + 1) {
             scope.spawn(move || {
@@ -210,6 +245,32 @@ fn many(s: &Scope<'_>) {
     assert!(age.as_secs() < 3600, "modified {age:?} ago");
 }
 
+fn large(s: &Scope<'_>) {
+    // As large as a staged part gets, and no multiple of any block size.
+    let size = (64 << 20) + 11;
+    let bytes: Vec<u8> = (0..size as u64).map(|i| (i * i % 251) as u8).collect();
+    let half = &bytes[..size / 2];
+    s.put("k", &bytes);
+    assert!(s.get("k") == bytes);
+    let body = Body::Reader(&mut &bytes[..], Some(bytes.len() as u64));
+    s.blob.put(&s.key("announced"), body).unwrap();
+    assert!(s.get("announced") == bytes);
+    let body = Body::Reader(&mut &half[..], None);
+    s.blob.put(&s.key("k"), body).unwrap();
+    assert!(s.get("k") == half);
+    // A reader may be dropped at any point.
+    let mut reader = s.blob.get(&s.key("announced")).unwrap();
+    reader.read_exact(&mut [0; 100]).unwrap();
+    drop(reader);
+    assert_eq!(
+        s.list(""),
+        [
+            ("announced".to_owned(), size as u64),
+            ("k".to_owned(), half.len() as u64)
+        ]
+    );
+}
+
 fn announced_size(s: &Scope<'_>) {
     s.put("k", b"old");
     for wrong in [2, 4] {
@@ -223,6 +284,35 @@ fn announced_size(s: &Scope<'_>) {
         );
     }
     assert_eq!(s.get("k"), b"old");
+    let long = vec![7; 40 << 20];
+    let body = Body::Reader(&mut &long[..], Some(long.len() as u64 + 1));
+    let error = told(&s.blob.put(&s.key("k"), body).unwrap_err());
+    assert!(error.contains("41943041"), "{error}");
+    assert_eq!(s.get("k"), b"old");
+}
+
+fn failing_body(s: &Scope<'_>) {
+    /// Yields so many bytes, then fails.
+    struct Failing(u64);
+    impl Read for Failing {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let size = buffer.len().min(usize::try_from(self.0).unwrap());
+            if size == 0 {
+                return Err(io::Error::other("the line went dead"));
+            }
+            self.0 -= size as u64;
+            buffer[..size].fill(7);
+            Ok(size)
+        }
+    }
+    s.put("old", b"old");
+    for (name, size) in [("new", 0), ("new", 1000), ("old", 1000), ("new", 20 << 20)] {
+        let body = &mut Failing(size);
+        let error = s.blob.put(&s.key(name), Body::Reader(body, None)).unwrap_err();
+        assert!(told(&error).contains("the line went dead"), "{error:?}");
+    }
+    assert_eq!(s.list(""), [("old".to_owned(), 3)]);
+    assert_eq!(s.get("old"), b"old");
 }
 
 fn concurrent_puts(s: &Scope<'_>) {
@@ -245,4 +335,73 @@ fn concurrent_puts(s: &Scope<'_>) {
         });
     });
     assert_eq!(s.list(""), [("k".to_owned(), SIZE as u64)]);
+}
+
+fn conflicts(result: Result<super::Version, BlobError>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(BlobError::Conflict { .. }) => true,
+        Err(error) => panic!("{}", told(&error)),
+    }
+}
+
+fn conditions(s: &Scope<'_>) {
+    let k = s.key("a/k");
+    let put = |bytes: &[u8], condition| s.blob.put_if(&k, bytes, condition);
+    let first = put(b"first", Condition::Absent).unwrap();
+    assert!(conflicts(put(b"other", Condition::Absent)));
+    let (bytes, version) = s.blob.get_versioned(&k).unwrap();
+    assert_eq!((bytes.as_slice(), &version), (&b"first"[..], &first));
+
+    let second = put(b"second", Condition::Unchanged(&first)).unwrap();
+    assert_ne!(second, first);
+    assert!(conflicts(put(b"other", Condition::Unchanged(&first))));
+    assert_eq!(s.get("a/k"), b"second");
+    s.put("a/k", b"third");
+    assert!(conflicts(put(b"other", Condition::Unchanged(&second))));
+    let (bytes, third) = s.blob.get_versioned(&k).unwrap();
+    assert_eq!(bytes, b"third");
+    put(b"", Condition::Unchanged(&third)).unwrap();
+    assert_eq!(s.get("a/k"), b"");
+
+    s.blob.delete(&k).unwrap();
+    assert!(conflicts(put(b"other", Condition::Unchanged(&third))));
+    assert!(matches!(
+        s.blob.get_versioned(&k),
+        Err(BlobError::NotFound { .. })
+    ));
+    put(b"anew", Condition::Absent).unwrap();
+    assert_eq!(s.get("a/k"), b"anew");
+    assert_eq!(s.list(""), [("a/k".to_owned(), 4)]);
+}
+
+fn one_creator(s: &Scope<'_>) {
+    one_winner(s, Condition::Absent);
+}
+
+fn one_replacer(s: &Scope<'_>) {
+    s.put("k", b"old");
+    let (_, version) = s.blob.get_versioned(&s.key("k")).unwrap();
+    one_winner(s, Condition::Unchanged(&version));
+}
+
+fn one_winner(s: &Scope<'_>, condition: Condition<'_>) {
+    const CONTENDERS: usize = 16;
+    let start = std::sync::Barrier::new(CONTENDERS);
+    let winners: Vec<String> = std::thread::scope(|scope| {
+        let contend = |contender: usize| {
+            let start = &start;
+            scope.spawn(move || {
+                let bytes = format!("contender {contender}");
+                start.wait();
+                let put = s.blob.put_if(&s.key("k"), bytes.as_bytes(), condition);
+                (!conflicts(put)).then_some(bytes)
+            })
+        };
+        let contenders: Vec<_> = (0..CONTENDERS).map(contend).collect();
+        let results = contenders.into_iter().map(|contender| contender.join().unwrap());
+        results.flatten().collect()
+    });
+    assert_eq!(winners.len(), 1, "{winners:?}");
+    assert_eq!(s.get("k"), winners[0].as_bytes());
 }

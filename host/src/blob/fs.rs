@@ -5,6 +5,12 @@
 //! the object and syncs the folder: readers and crashes see the old object or the new one.
 //!
 //! Temporary names hold a backslash, which no key does: they cannot collide with an object and are never listed.
+//! A conditional put is one step among all conditional puts on this host: they take turns, by a lock (`flock`) on one
+//! file in the root, which the kernel releases when a process dies. Creating an object is one step among plain puts as
+//! well, in other hosts' too, because the file system itself refuses a second link of the same name. A plain put or
+//! delete takes no turn, so it may fall between the comparison of a replacement and its rename: an object that is
+//! replaced under conditions is to be replaced in no other way. Versions are hashes of what an object holds.
+//!
 //! What the file system cannot do is said when it is asked for: an object named like a folder of other objects, or a
 //! segment of more than 255 bytes.
 
@@ -12,12 +18,16 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File};
+use cap_std::fs::{Dir, File, OpenOptions};
+use sha2::{Digest, Sha256};
 
-use super::{Blob, BlobError, Body, Key, ObjectInfo, check_size};
+use super::{Blob, BlobError, Body, Condition, Key, ObjectInfo, Version, check_size};
 
 /// How often a put starts over when the folder that it made is removed under it by a concurrent delete.
 const PUT_ATTEMPTS: usize = 16;
+
+/// The file in the root that conditional puts lock. Like a temporary's, its name is no key's.
+const LOCK_FILE: &str = ".lock\\put-if";
 
 /// A store in a folder.
 #[derive(Debug)]
@@ -93,7 +103,18 @@ impl Fs {
         Ok(folder)
     }
 
-    fn put_once(&self, key: &Key, body: &mut Body<'_>) -> io::Result<Step> {
+    fn put_under(&self, key: &Key, body: &mut Body<'_>, condition: Option<Condition<'_>>) -> io::Result<Put> {
+        for _ in 0..PUT_ATTEMPTS {
+            if let Step::Done(put) = self.put_once(key, body, condition)? {
+                return Ok(put);
+            }
+        }
+        Err(io::Error::other(
+            "the folder is removed by someone else again and again",
+        ))
+    }
+
+    fn put_once(&self, key: &Key, body: &mut Body<'_>, condition: Option<Condition<'_>>) -> io::Result<Step> {
         let (path, name) = split_key(key.as_str());
         let folder = match self.open_or_create_folder(path) {
             Ok(folder) => folder,
@@ -101,22 +122,72 @@ impl Fs {
             Err(e) => return Err(explain(e)),
         };
         let temporary = format!(".tmp\\{:016x}", fastrand::u64(..));
-        let mut options = cap_std::fs::OpenOptions::new();
+        let mut options = OpenOptions::new();
         let mut file = match folder.open_with(&temporary, options.write(true).create_new(true)) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Step::FolderVanished),
             Err(e) => return Err(e),
         };
-        let written = write_body(&mut file, body)
+        let put = write_body(&mut file, body)
             .and_then(|()| file.sync_all())
-            .and_then(|()| folder.rename(&temporary, &folder, name).map_err(explain));
-        if let Err(e) = written {
-            // The put failed already; a temporary that stays behind is harmless.
+            .and_then(|()| self.place(&folder, &temporary, name, key, condition));
+        if !matches!(put, Ok(Put::Stored)) || matches!(condition, Some(Condition::Absent)) {
+            // What failed, failed already, and a temporary that stays behind is harmless.
             let _ = folder.remove_file(&temporary);
-            return Err(e);
         }
-        sync_folder(&folder)?;
-        Ok(Step::Done)
+        if let Put::Stored = put? {
+            sync_folder(&folder)?;
+            return Ok(Step::Done(Put::Stored));
+        }
+        Ok(Step::Done(Put::Conflict))
+    }
+
+    /// Gives a whole temporary file the object's name, if the condition holds.
+    fn place(
+        &self,
+        folder: &Dir,
+        temporary: &str,
+        name: &str,
+        key: &Key,
+        condition: Option<Condition<'_>>,
+    ) -> io::Result<Put> {
+        let Some(condition) = condition else {
+            folder.rename(temporary, folder, name).map_err(explain)?;
+            return Ok(Put::Stored);
+        };
+        let _turn = self.lock()?;
+        match condition {
+            Condition::Absent => match folder.hard_link(temporary, folder, name) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => match folder.metadata(name) {
+                    Ok(metadata) if metadata.is_dir() => Err(explain(ErrorKind::IsADirectory.into())),
+                    _ => Ok(Put::Conflict),
+                },
+                linked => linked.map(|()| Put::Stored),
+            },
+            Condition::Unchanged(version) => {
+                let Some(mut found) = self.open_object(key)? else {
+                    return Ok(Put::Conflict);
+                };
+                let mut bytes = Vec::new();
+                found.read_to_end(&mut bytes)?;
+                if version_of(&bytes) != *version {
+                    return Ok(Put::Conflict);
+                }
+                folder.rename(temporary, folder, name).map_err(explain)?;
+                Ok(Put::Stored)
+            }
+        }
+    }
+
+    /// Waits for this conditional put's turn, which lasts until the file is closed.
+    fn lock(&self) -> io::Result<std::fs::File> {
+        let mut options = OpenOptions::new();
+        let file = self
+            .root
+            .open_with(LOCK_FILE, options.write(true).create(true))?
+            .into_std();
+        file.lock()?;
+        Ok(file)
     }
 
     /// Removes the folders above a deleted object that hold nothing any more, so that an object may take their name.
@@ -179,24 +250,23 @@ impl Fs {
     }
 }
 
+/// What became of a put.
+enum Put {
+    Stored,
+    Conflict,
+}
+
 /// What became of one attempt at a put.
 enum Step {
-    Done,
+    Done(Put),
     /// A concurrent delete removed the folder while it was empty; nothing of the body was read.
     FolderVanished,
 }
 
 impl Blob for Fs {
     fn put(&self, key: &Key, mut body: Body<'_>) -> Result<(), BlobError> {
-        for _ in 0..PUT_ATTEMPTS {
-            match self.put_once(key, &mut body) {
-                Ok(Step::Done) => return Ok(()),
-                Ok(Step::FolderVanished) => {}
-                Err(e) => return Err(self.io("put", key.as_str(), e)),
-            }
-        }
-        let error = io::Error::other("the folder is removed by someone else again and again");
-        Err(self.io("put", key.as_str(), error))
+        let put = self.put_under(key, &mut body, None);
+        put.map(|_| ()).map_err(|e| self.io("put", key.as_str(), e))
     }
 
     fn get(&self, key: &Key) -> Result<Box<dyn Read + Send>, BlobError> {
@@ -251,6 +321,29 @@ impl Blob for Fs {
         }
     }
 
+    fn conditional(&self) -> Result<bool, BlobError> {
+        Ok(true)
+    }
+
+    fn get_versioned(&self, key: &Key) -> Result<(Vec<u8>, Version), BlobError> {
+        let mut bytes = Vec::new();
+        let read = self.get(key)?.read_to_end(&mut bytes);
+        read.map_err(|e| self.io("get", key.as_str(), e))?;
+        let version = version_of(&bytes);
+        Ok((bytes, version))
+    }
+
+    fn put_if(&self, key: &Key, bytes: &[u8], condition: Condition<'_>) -> Result<Version, BlobError> {
+        match self.put_under(key, &mut Body::Bytes(bytes), Some(condition)) {
+            Ok(Put::Stored) => Ok(version_of(bytes)),
+            Ok(Put::Conflict) => Err(BlobError::Conflict {
+                key: key.to_string(),
+                store: self.describe(),
+            }),
+            Err(e) => Err(self.io("put", key.as_str(), e)),
+        }
+    }
+
     fn describe(&self) -> String {
         format!("fs:{}", self.path.display())
     }
@@ -278,6 +371,11 @@ fn explain(error: io::Error) -> io::Error {
         _ => return error,
     };
     io::Error::new(error.kind(), message)
+}
+
+fn version_of(bytes: &[u8]) -> Version {
+    let hash = Sha256::digest(bytes);
+    Version::new(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
 fn write_body(file: &mut File, body: &mut Body<'_>) -> io::Result<()> {
@@ -403,6 +501,51 @@ mod tests {
         assert_eq!(names(&fs, ""), ["file"]);
         assert_eq!(std::fs::read(outside.path().join("secret")).unwrap(), b"s");
         assert!(!outside.path().join("new").exists());
+    }
+
+    #[test]
+    fn conditional_puts_leave_nothing_but_the_object() {
+        let (_folder, fs) = store();
+        let version = fs.put_if(&key("a/k"), b"1", Condition::Absent).unwrap();
+        fs.put_if(&key("a/k"), b"2", Condition::Absent).unwrap_err();
+        fs.put_if(&key("a/k"), b"2", Condition::Unchanged(&version))
+            .unwrap();
+        fs.put_if(&key("a/k"), b"3", Condition::Unchanged(&version))
+            .unwrap_err();
+        assert_eq!(names(&fs, ""), ["a/k"]);
+        assert_eq!(std::fs::read_dir(fs.path.join("a")).unwrap().count(), 1);
+        let error = fs.put_if(&key("a"), b"1", Condition::Absent).unwrap_err();
+        assert!(
+            conformance::told(&error).contains("a folder of other objects"),
+            "{error:?}"
+        );
+    }
+
+    /// Threads share a process's open files; locks must hold between handles all the same.
+    #[test]
+    fn conditional_puts_through_several_handles_take_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let start = Fs::open(folder.path()).unwrap();
+        start.put(&key("count"), Body::Bytes(b"0")).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let fs = Fs::open(folder.path()).unwrap();
+                scope.spawn(move || {
+                    let mut left = 25;
+                    while left > 0 {
+                        let (bytes, version) = fs.get_versioned(&key("count")).unwrap();
+                        let count: u32 = String::from_utf8(bytes).unwrap().parse().unwrap();
+                        let next = (count + 1).to_string();
+                        match fs.put_if(&key("count"), next.as_bytes(), Condition::Unchanged(&version)) {
+                            Ok(_) => left -= 1,
+                            Err(BlobError::Conflict { .. }) => {}
+                            Err(error) => panic!("{error:?}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(start.get_versioned(&key("count")).unwrap().0, b"100");
     }
 
     #[test]

@@ -27,6 +27,14 @@ impl Key {
         Key(key)
     }
 
+    /// Whether there is any key that starts with this text.
+    pub(super) fn may_start_with(prefix: &str) -> bool {
+        prefix.is_empty()
+            || [prefix, &format!("{prefix}x")]
+                .iter()
+                .any(|key| broken_rule(key).is_none())
+    }
+
     /// The key as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -119,6 +127,18 @@ mod tests {
                 }
                 other => panic!("{invalid:?}: {other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_prefix_that_no_key_has_is_known() {
+        let longest = "k".repeat(MAX_KEY_BYTES);
+        for prefix in ["", "a", "a/", "..", "a/.", &longest] {
+            assert!(Key::may_start_with(prefix), "{prefix:?}");
+        }
+        let too_long = "k".repeat(MAX_KEY_BYTES + 1);
+        for prefix in ["/", "a//", "../", "./a", "\\", "\0", &too_long] {
+            assert!(!Key::may_start_with(prefix), "{prefix:?}");
         }
     }
 

@@ -6,18 +6,46 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::{Blob, BlobError, Body, Key, ObjectInfo, check_size};
+use super::{Blob, BlobError, Body, Condition, Key, ObjectInfo, Version, check_size};
 
 /// A store in memory.
 #[derive(Debug, Default)]
 pub struct Memory {
-    objects: Mutex<BTreeMap<Key, Object>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<Key, Object>,
+    /// How many puts there were: each makes a version of its own.
+    puts: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Object {
     bytes: Arc<[u8]>,
     modified: SystemTime,
+    put: u64,
+}
+
+impl Object {
+    fn version(&self) -> Version {
+        Version::new(self.put.to_string())
+    }
+}
+
+impl State {
+    fn put(&mut self, key: &Key, bytes: Arc<[u8]>) -> Version {
+        self.puts += 1;
+        let object = Object {
+            bytes,
+            modified: SystemTime::now(),
+            put: self.puts,
+        };
+        let version = object.version();
+        self.objects.insert(key.clone(), object);
+        version
+    }
 }
 
 impl Memory {
@@ -26,9 +54,17 @@ impl Memory {
         Self::default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Object>> {
-        // The map is whole between statements, whatever another thread did.
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is whole between statements, whatever another thread did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, key: &Key) -> Result<Object, BlobError> {
+        let object = self.lock().objects.get(key).cloned();
+        object.ok_or_else(|| BlobError::NotFound {
+            key: key.to_string(),
+            store: self.describe(),
+        })
     }
 }
 
@@ -40,23 +76,16 @@ impl Blob for Memory {
             store: self.describe(),
             source,
         })?;
-        let modified = SystemTime::now();
-        self.lock().insert(key.clone(), Object { bytes, modified });
+        self.lock().put(key, bytes);
         Ok(())
     }
 
     fn get(&self, key: &Key) -> Result<Box<dyn Read + Send>, BlobError> {
-        match self.lock().get(key) {
-            Some(object) => Ok(Box::new(Cursor::new(Arc::clone(&object.bytes)))),
-            None => Err(BlobError::NotFound {
-                key: key.to_string(),
-                store: self.describe(),
-            }),
-        }
+        Ok(Box::new(Cursor::new(self.find(key)?.bytes)))
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>, BlobError> {
-        let objects = self.lock();
+        let objects = &self.lock().objects;
         let from = (Bound::Included(prefix), Bound::Unbounded);
         Ok(objects
             .range::<str, _>(from)
@@ -70,8 +99,34 @@ impl Blob for Memory {
     }
 
     fn delete(&self, key: &Key) -> Result<(), BlobError> {
-        self.lock().remove(key);
+        self.lock().objects.remove(key);
         Ok(())
+    }
+
+    fn conditional(&self) -> Result<bool, BlobError> {
+        Ok(true)
+    }
+
+    fn get_versioned(&self, key: &Key) -> Result<(Vec<u8>, Version), BlobError> {
+        let object = self.find(key)?;
+        Ok((object.bytes.to_vec(), object.version()))
+    }
+
+    fn put_if(&self, key: &Key, bytes: &[u8], condition: Condition<'_>) -> Result<Version, BlobError> {
+        let mut state = self.lock();
+        let holds = match (condition, state.objects.get(key)) {
+            (Condition::Absent, object) => object.is_none(),
+            (Condition::Unchanged(version), object) => {
+                object.is_some_and(|found| found.version() == *version)
+            }
+        };
+        match holds {
+            true => Ok(state.put(key, bytes.into())),
+            false => Err(BlobError::Conflict {
+                key: key.to_string(),
+                store: self.describe(),
+            }),
+        }
     }
 
     fn describe(&self) -> String {
