@@ -346,7 +346,7 @@ fn both_halves_of_a_run_meet_in_a_bucket() {
     assert_eq!(load.read("out/numbers.csv"), extract.read("in/numbers.csv"));
     let shown = load.succeed("show r1 --pipeline pipeline.yaml --json").json();
     assert!(shown.to_string().contains("numbers"), "{shown}");
-    let outcome = load.succeed("plan pipeline.yaml");
+    let outcome = extract.succeed("plan pipeline.yaml");
     let keys = bucket.spec();
     outcome.assert_hides(&[&keys.access_key, &keys.secret_key]);
 }
