@@ -1,7 +1,9 @@
 //! The support code itself, where a fault in it would make other tests lie.
 
-use std::process::{Command, Stdio};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 
+use setu_tests::s3_server::S3Server;
 use setu_tests::server::Server;
 use setu_tests::{csv_rows, wait_until};
 
@@ -18,26 +20,47 @@ fn a_server_is_gone_when_its_owner_is_killed() {
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("standard input");
         unreachable!("the test that started this one has gone");
     }
+    let (mut victim, folder) = victim("a_server_is_gone_when_its_owner_is_killed", "folder ");
+    let folder = std::path::PathBuf::from(folder);
+    assert!(folder.join("data/postmaster.pid").exists(), "the server runs");
+    victim.kill().expect("it is there to kill");
+    victim.wait().expect("it ends");
+    wait_until("the server's folder is removed", || !folder.exists());
+}
+
+#[test]
+fn an_s3_server_is_gone_when_its_owner_is_killed() {
+    if std::env::var_os(VICTIM).is_some() {
+        let server = S3Server::seaweedfs().expect("a server");
+        println!("port {}", server.port());
+        // Until it is killed: standard input never ends.
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("standard input");
+        unreachable!("the test that started this one has gone");
+    }
+    let (mut victim, port) = victim("an_s3_server_is_gone_when_its_owner_is_killed", "port ");
+    let port: u16 = port.parse().expect("a port");
+    let runs = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+    assert!(runs());
+    victim.kill().expect("it is there to kill");
+    victim.wait().expect("it ends");
+    wait_until("the server ends", || !runs());
+}
+
+/// Starts a copy of a test, and waits for what it prints behind `word`.
+fn victim(test: &str, word: &str) -> (Child, String) {
     let mut victim = Command::new(std::env::current_exe().expect("this executable"))
-        .args([
-            "a_server_is_gone_when_its_owner_is_killed",
-            "--exact",
-            "--nocapture",
-        ])
+        .args([test, "--exact", "--nocapture"])
         .env(VICTIM, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("a copy of this test");
     let stdout = std::io::BufReader::new(victim.stdout.take().expect("its output"));
-    let folder = std::io::BufRead::lines(stdout)
+    let told = std::io::BufRead::lines(stdout)
         .map_while(Result::ok)
-        .find_map(|line| line.split("folder ").nth(1).map(std::path::PathBuf::from))
-        .expect("the victim names its server's folder");
-    assert!(folder.join("data/postmaster.pid").exists(), "the server runs");
-    victim.kill().expect("it is there to kill");
-    victim.wait().expect("it ends");
-    wait_until("the server's folder is removed", || !folder.exists());
+        .find_map(|line| line.split_once(word).map(|(_, told)| told.to_owned()))
+        .expect("the victim tells of its server");
+    (victim, told)
 }
 
 #[test]
