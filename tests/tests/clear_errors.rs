@@ -34,7 +34,7 @@ fn a_wrong_password_names_the_user_and_hides_the_password() {
         for verb in ["check", "run", "discover"] {
             let outcome = setu.line(&format!("{verb} pipeline.yaml"));
             outcome
-                .assert_clear_failure(&[user, "password"])
+                .assert_clear_failure(&[user, "check the user and the password", "`url`"])
                 .assert_hides(&[wrong]);
         }
     }
@@ -58,7 +58,7 @@ fn an_unknown_host_is_named() {
     for verb in ["check", "run"] {
         let outcome = setu.line(&format!("{verb} pipeline.yaml"));
         outcome
-            .assert_clear_failure(&["no-such-host.invalid"])
+            .assert_clear_failure(&["no-such-host.invalid:5432", "check the host", "`url`"])
             .assert_hides(&["sesame"]);
     }
 }
@@ -73,7 +73,7 @@ fn a_port_that_nobody_listens_on_is_named() {
     let setu = Setu::with_pipeline(&from_postgres(&url, "public.t"));
     let outcome = setu.line("run pipeline.yaml");
     outcome
-        .assert_clear_failure(&["127.0.0.1", &port.to_string()])
+        .assert_clear_failure(&[&format!("127.0.0.1:{port}"), "check the host", "`url`"])
         .assert_hides(&["sesame"]);
 }
 
@@ -83,7 +83,7 @@ fn a_missing_database_is_named() {
     let url = format!("postgres://postgres@127.0.0.1:{}/no_such_db", database.port());
     let setu = Setu::with_pipeline(&from_postgres(&url, "public.t"));
     setu.line("check pipeline.yaml")
-        .assert_clear_failure(&["no_such_db"]);
+        .assert_clear_failure(&["no_such_db", "`url`"]);
 }
 
 #[test]

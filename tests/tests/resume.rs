@@ -91,6 +91,29 @@ fn an_extract_that_cannot_be_resumed_starts_over() {
     assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
 }
 
+#[test]
+fn an_extract_of_a_table_that_was_emptied_and_filled_anew_starts_over() {
+    let source = source();
+    let target = Database::new();
+    let proxy = Proxy::new(source.port());
+    let setu = pipeline(&through(&source, &proxy), &target.url(), "overwrite");
+    let staged = StagedStream::new(setu.path("blob"), "p", "r1", "public_many");
+    proxy.stall_after_receiving(6 << 20);
+    let mut extract = setu.spawn("extract pipeline.yaml --run r1");
+    wait_until("a part is named", || staged.named_parts() >= 1);
+    extract.kill().expect("it runs");
+    extract.wait().expect("it ends");
+
+    // The server notices that the reader is gone when it writes on, and lets go of the table.
+    proxy.open();
+    source.execute(&format!(
+        "TRUNCATE many; INSERT INTO many SELECT i, 'anew' FROM generate_series(1, {ROWS}) i"
+    ));
+    let report = setu.report("run pipeline.yaml --mode staged --run r1");
+    assert_eq!(report["streams"][0]["partsSkipped"], 0, "{report}");
+    assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
+}
+
 /// Kills a load once some of its rows are durable, then loads again.
 fn kill_a_load(write: &str, committed: impl Fn(&Database) -> bool) {
     let source = source();

@@ -73,7 +73,7 @@ fn a_position_is_refused_on_a_table_that_was_made_anew_or_emptied() {
     }
 }
 
-/// Two servers that were set up by the same statements give their tables the same numbers.
+/// Two servers that were set up by the same statements may give their tables the same numbers.
 #[test]
 fn a_position_is_refused_on_another_server() {
     let (server, twin) = (Server::start(), Server::start());
@@ -87,10 +87,11 @@ fn a_position_is_refused_on_another_server() {
         let info = stream(&mut from, "public", "t");
         positions.push(read_all(&mut from, read_request(&info), FEW).remove(0).position);
     }
-    assert_eq!(
-        server.value("SELECT 't'::regclass::oid || ' ' || pg_relation_filenode('t')"),
-        twin.value("SELECT 't'::regclass::oid || ' ' || pg_relation_filenode('t')")
-    );
+    for (each, position) in [&server, &twin].into_iter().zip(&positions) {
+        let position = String::from_utf8_lossy(position.as_deref().unwrap_or_default()).into_owned();
+        let system = each.value("SELECT system_identifier FROM pg_control_system()");
+        assert!(position.contains(&system), "{position}");
+    }
     let mut from = source(json!({ "url": twin.url() }));
     let info = stream(&mut from, "public", "t");
     for (position, resumes) in positions.into_iter().zip([false, true]) {
