@@ -18,6 +18,7 @@
 pub mod blob;
 pub mod cli;
 pub mod connector;
+mod crash;
 mod nearest;
 pub mod pipeline;
 pub mod plugin;

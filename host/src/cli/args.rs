@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
@@ -88,6 +89,8 @@ pub(super) enum Verb {
     Show(ShowArguments),
     /// Print the staged rows of a stream
     Cat(CatArguments),
+    /// Remove old runs of a pipeline, and staged objects that no manifest names
+    Gc(GcArguments),
     /// Look at connectors
     Plugin(PluginArguments),
 }
@@ -112,6 +115,9 @@ pub(super) struct CopyArguments {
     /// How many streams are copied at the same time [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub(super) parallel: Option<NonZeroUsize>,
+    /// Take the run over from another process that is at work on it, and stop that one
+    #[arg(long)]
+    pub(super) take_over: bool,
     /// Write a report of the run as JSON to this file, or to standard output for `-`
     #[arg(long, value_name = "FILE|-")]
     pub(super) report: Option<PathBuf>,
@@ -272,6 +278,51 @@ pub(super) enum RowFormat {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "A run that a process is at work on is never touched. A run that has not come to an end is kept, \
+                        since its rows may wait to be loaded, unless --unfinished is given. State, the cursors of \
+                        incremental streams, is never removed."
+)]
+pub(super) struct GcArguments {
+    #[command(flatten)]
+    pub(super) job: JobArguments,
+    /// Remove what was not written to for so long: 90s, 30m, 12h, 7d or 4w
+    #[arg(long, value_name = "AGE", value_parser = age, required_unless_present = "keep_last")]
+    pub(super) older_than: Option<Duration>,
+    /// Keep this many of the newest runs, whatever their age
+    #[arg(long, value_name = "N")]
+    pub(super) keep_last: Option<usize>,
+    /// Also remove runs that have not come to an end, with rows that were never loaded
+    #[arg(long)]
+    pub(super) unfinished: bool,
+    /// Only show what would be removed
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// `90s`, `30m`, `12h`, `7d`, `4w`
+fn age(text: &str) -> Result<Duration, String> {
+    let seconds = |unit| match unit {
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        "w" => Some(7 * 86_400),
+        _ => None,
+    };
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(seconds(unit)?))
+        .map(Duration::from_secs)
+        .ok_or_else(|| "a number and a unit are needed: 90s, 30m, 12h, 7d or 4w".to_owned())
+}
+
+#[derive(Debug, Args)]
 pub(super) struct PluginArguments {
     #[command(subcommand)]
     pub(super) verb: PluginVerb,
@@ -355,6 +406,34 @@ mod tests {
             let error = parse(line).expect_err(line);
             assert!(error.contains(expected), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn an_age_is_a_number_and_a_unit() {
+        for (text, seconds) in [
+            ("90s", 90),
+            ("30m", 1800),
+            ("12h", 43_200),
+            ("7d", 604_800),
+            ("4w", 2_419_200),
+        ] {
+            assert_eq!(age(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in [
+            "",
+            "7",
+            "d",
+            "7 d",
+            "-7d",
+            "7y",
+            "1.5h",
+            "99999999999999999999d",
+            "9999999999999999999w",
+        ] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse("gc p.yaml").is_err());
+        assert!(matches!(parse("gc p.yaml --keep-last 3"), Ok(Verb::Gc(_))));
     }
 
     #[test]

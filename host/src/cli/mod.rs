@@ -11,6 +11,7 @@ mod check;
 mod defects;
 mod discover;
 mod failure;
+mod gc;
 mod logging;
 mod output;
 mod plan;
@@ -68,6 +69,7 @@ fn carry_out(arguments: Arguments, console: &logging::Console) -> Result<(), Fai
         Verb::Runs(arguments) => runs::runs(&arguments),
         Verb::Show(arguments) => show::show(&arguments),
         Verb::Cat(arguments) => cat::cat(&arguments),
+        Verb::Gc(arguments) => gc::gc(&arguments, console),
         Verb::Plugin(arguments) => plugin::plugin(&arguments, console),
     }
 }

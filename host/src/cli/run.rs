@@ -11,6 +11,7 @@ use super::session::Session;
 use super::text::{counted, duration, size};
 use crate::blob;
 use crate::connector::Role;
+use crate::crash;
 use crate::runner::{self, Environment, Half, Mode, Options, Report, Status};
 
 /// The variable that says how many rows go direct at most.
@@ -49,6 +50,7 @@ fn carry_out(
             .parallel
             .or_else(|| std::thread::available_parallelism().ok())
             .map_or(1, Into::into),
+        take_over: copy.take_over,
     };
     if let Some(path) = &copy.report {
         check_report(path)?;
@@ -63,7 +65,7 @@ fn carry_out(
     let environment = Environment {
         source: loaded.plugin(Role::Source).ok().cloned(),
         destination: loaded.plugin(Role::Destination).ok().cloned(),
-        blob: blob::from_spec(&loaded.job.staging)?,
+        blob: crash::blob(blob::from_spec(&loaded.job.staging)?),
         cancel: session.cancel.clone(),
         observer: console.observer(),
     };

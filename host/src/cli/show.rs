@@ -7,7 +7,7 @@ use serde_json::json;
 use super::args::ShowArguments;
 use super::failure::Failure;
 use super::output::Output;
-use super::runs::run_status;
+use super::runs::{at_work, run_status};
 use super::store::Store;
 use super::text::{Align, Table, cell, count, size};
 use crate::record::StreamName;
@@ -25,15 +25,17 @@ pub(super) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
         })?;
         streams.push((stream, read_manifest(&*store.blob, &layout, &name)?));
     }
+    let at_work = at_work(&*store.blob, &layout, &run)?;
+    let run_status = run_status(run.status, at_work.as_ref());
     let mut output = Output::new();
     match arguments.json {
-        true => output.json(&as_json(&run, &streams))?,
+        true => output.json(&as_json(&run, &run_status, &streams))?,
         false => {
             let (pipeline, workspace) = (&run.pipeline, &run.workspace);
-            let (status, created) = (run_status(run.status), &run.created_at);
+            let created = &run.created_at;
             writeln!(
                 output,
-                "run {} of pipeline {pipeline} (workspace {workspace}): {status}, created {created}",
+                "run {} of pipeline {pipeline} (workspace {workspace}): {run_status}, created {created}",
                 run.run
             )?;
             write!(output, "\n{}", table(&streams))?;
@@ -75,7 +77,11 @@ fn table(streams: &[(&StreamRecord, Option<Manifest>)]) -> Table {
     table
 }
 
-fn as_json(run: &RunRecord, streams: &[(&StreamRecord, Option<Manifest>)]) -> serde_json::Value {
+fn as_json(
+    run: &RunRecord,
+    run_status: &str,
+    streams: &[(&StreamRecord, Option<Manifest>)],
+) -> serde_json::Value {
     let streams = streams.iter().map(|(stream, manifest)| {
         let staged = manifest.as_ref();
         json!({
@@ -94,7 +100,7 @@ fn as_json(run: &RunRecord, streams: &[(&StreamRecord, Option<Manifest>)]) -> se
         "run": run.run,
         "pipeline": run.pipeline,
         "workspace": run.workspace,
-        "status": run_status(run.status),
+        "status": run_status,
         "createdAt": run.created_at,
         "streams": streams.collect::<Vec<_>>(),
     })

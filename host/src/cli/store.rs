@@ -1,5 +1,6 @@
 //! Staged runs for the verbs that look into them: which blob store, which pipeline, which run.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,10 +51,35 @@ impl Store {
         Ok(records)
     }
 
+    /// The bytes of each run's objects, by the run's prefix.
+    pub(super) fn sizes(&self) -> Result<HashMap<String, u64>, Failure> {
+        let prefix = match &self.pipeline {
+            Some((workspace, pipeline)) => layout(workspace, pipeline, "any")?.runs_prefix(),
+            None => "ws/".to_owned(),
+        };
+        let mut sizes = HashMap::new();
+        for object in self.blob.list(&prefix)? {
+            // ws/<workspace>/pl/<pipeline>/run/<run>/…
+            let key = object.key.as_str();
+            if let Some((end, _)) = key.match_indices('/').nth(5) {
+                *sizes.entry(key[..=end].to_owned()).or_default() += object.size;
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// The place of any run of the pipeline that was named.
+    pub(super) fn any_run(&self) -> Result<RunLayout, Failure> {
+        match &self.pipeline {
+            Some((workspace, pipeline)) => layout(workspace, pipeline, "any"),
+            None => Err(Failure::wrong("no pipeline was named")),
+        }
+    }
+
     /// The run of this id, or the newest one, with its place in the store.
     pub(super) fn run(&self, id: Option<&str>) -> Result<(RunRecord, RunLayout), Failure> {
         let record = choose(self.runs()?, id, &self.blob.describe())?;
-        let layout = layout(&record.workspace, &record.pipeline, &record.run)?;
+        let layout = layout_of(&record)?;
         Ok((record, layout))
     }
 }
@@ -82,6 +108,11 @@ fn choose(runs: Vec<RunRecord>, id: Option<&str>, store: &str) -> Result<RunReco
             )))
         }
     }
+}
+
+/// Where a run is.
+pub(super) fn layout_of(record: &RunRecord) -> Result<RunLayout, Failure> {
+    layout(&record.workspace, &record.pipeline, &record.run)
 }
 
 fn layout(workspace: &str, pipeline: &str, run: &str) -> Result<RunLayout, Failure> {

@@ -124,6 +124,25 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Whether a fault of a store may be gone a moment later. One that is full, or that forbids it, stays so.
+fn may_pass(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{
+        InvalidData, InvalidInput, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem,
+        StorageFull, Unsupported,
+    };
+    !matches!(
+        kind,
+        InvalidData
+            | InvalidInput
+            | NotFound
+            | PermissionDenied
+            | QuotaExceeded
+            | ReadOnlyFilesystem
+            | StorageFull
+            | Unsupported
+    )
+}
+
 impl From<BlobError> for Error {
     /// A missing object stays [`ErrorKind::NotFound`], a wrong setting [`ErrorKind::Config`]; everything else is
     /// [`ErrorKind::Blob`] with its causes.
@@ -133,7 +152,7 @@ impl From<BlobError> for Error {
             BlobError::Config(_) => ErrorKind::Config,
             _ => ErrorKind::Blob,
         };
-        let retryable = matches!(error, BlobError::Io { .. });
+        let retryable = matches!(&error, BlobError::Io { source, .. } if may_pass(source.kind()));
         let mut message = error.to_string();
         let mut cause = std::error::Error::source(&error);
         while let Some(inner) = cause {

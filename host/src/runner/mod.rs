@@ -6,8 +6,12 @@
 
 mod choose;
 mod copy;
+mod fenced;
+mod gc;
+mod lease;
 mod marks;
 mod prepare;
+mod process;
 mod record;
 mod schedule;
 mod state;
@@ -25,6 +29,9 @@ use crate::pipeline::Job;
 use crate::plugin::Plugin;
 
 pub use copy::{Commits, Control, Copied, copy};
+pub use gc::{Collected, Retention, collect};
+pub use lease::{LeaseRecord, Life, Side, read_lease};
+pub use process::Process;
 pub use record::{
     Attempts, CopyMode, RunRecord, RunStatus, StreamRecord, StreamStatus, list_records, read_record,
     unfinished,
@@ -73,6 +80,8 @@ pub struct Options {
     pub direct_max_rows: u64,
     /// How many streams are copied at the same time.
     pub parallel: usize,
+    /// Take the run over from a process that is at work on it.
+    pub take_over: bool,
 }
 
 /// What a run needs from the process that it runs in.

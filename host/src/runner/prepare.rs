@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::lease::{Leases, Side};
 use super::record::{CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus, unfinished};
 use super::state::{is_current, read_state};
 use super::stream::RunContext;
@@ -12,10 +13,12 @@ use crate::connector::{Error, ErrorKind, Result, Role, WriteMode};
 use crate::pipeline::{ConnectorSpec, Job, Selected, select};
 use crate::plugin::{OpenContext, Plugin};
 use crate::record::StreamInfo;
-use crate::staging::RunLayout;
+use crate::staging::{Manifest, RunLayout, staged_streams};
 
 /// A run that is ready to go.
 pub(super) struct Prepared<'a> {
+    /// Held as long as the run is under way.
+    pub(super) leases: Leases,
     pub(super) context: RunContext<'a>,
     pub(super) record: RunRecord,
     /// The streams that this invocation copies.
@@ -35,22 +38,39 @@ pub(super) fn prepare<'a>(
     options: &'a Options,
     environment: &'a Environment,
 ) -> Result<Prepared<'a>> {
-    let (extracts, loads) = match options.half {
-        Half::Both => (true, true),
-        Half::Extract => (true, false),
-        Half::Load { .. } => (false, true),
+    let sides: &[Side] = match options.half {
+        Half::Both => &[Side::Extract, Side::Load],
+        Half::Extract => &[Side::Extract],
+        Half::Load { .. } => &[Side::Load],
     };
-    let (layout, infos, resumed) = if extracts {
-        find_or_make(job, options, environment)?
-    } else {
-        let layout = layout(job, options.run.as_deref().unwrap_or_default())?;
-        await_staged(options, environment, &layout)?;
-        (layout, Vec::new(), true)
+    let found = match options.half {
+        Half::Both | Half::Extract => find_or_make(job, options, environment)?,
+        Half::Load { .. } => await_staged(job, options, environment)?,
     };
-    let shared = SharedRecord::new(environment.blob.clone(), &layout);
+    let Found {
+        record,
+        layout,
+        is_new,
+        ..
+    } = found;
+    let leases = Leases::take(
+        &environment.blob,
+        &layout,
+        sides,
+        options.take_over,
+        record.attempts,
+    )?;
+    let fence = leases.fence();
+    let shared = SharedRecord::new(environment.blob.clone(), &layout, fence.clone());
+    // Another process may have made the run of this name while this one had not yet the leases.
+    let resumed = !is_new || shared.read()?.is_some();
+    if !resumed {
+        shared.create(&record)?;
+    }
     let record = shared.update(|record| {
-        record.attempts.extract += u64::from(extracts);
-        record.attempts.load += u64::from(loads);
+        for (side, attempt) in leases.attempts() {
+            record.attempts.set(side, attempt);
+        }
         let wanted = |stream: &&mut StreamRecord| options.wants(&stream.stream);
         record
             .streams
@@ -58,7 +78,7 @@ pub(super) fn prepare<'a>(
             .filter(wanted)
             .for_each(StreamRecord::begun);
     })?;
-    let streams = wanted(&record, options, infos)?;
+    let streams = wanted(&record, options, found.discovered)?;
     let names: Vec<_> = streams
         .iter()
         .map(|stream| stream.record.stream.clone())
@@ -74,21 +94,27 @@ pub(super) fn prepare<'a>(
         environment,
         layout,
         record: shared,
+        fence,
     };
     Ok(Prepared {
+        leases,
         context,
         record,
         streams,
     })
 }
 
-/// The run to go on with, or a new one, whose record is then stored: its layout, what the source says of its streams,
-/// and whether it is an old one.
-fn find_or_make(
-    job: &Job,
-    options: &Options,
-    environment: &Environment,
-) -> Result<(RunLayout, Vec<StreamInfo>, bool)> {
+/// A run, of which nothing has been written if it is new.
+struct Found {
+    layout: RunLayout,
+    record: RunRecord,
+    /// What the source says of its streams; nothing where only the load half runs.
+    discovered: Vec<StreamInfo>,
+    is_new: bool,
+}
+
+/// The run to go on with, or a new one.
+fn find_or_make(job: &Job, options: &Options, environment: &Environment) -> Result<Found> {
     let context = OpenContext {
         run: String::new(),
         stream: None,
@@ -98,9 +124,16 @@ fn find_or_make(
     let discovered = source.open_source(&job.source, &context)?.discover()?;
     let named = options.run.as_deref();
     let first = layout(job, named.unwrap_or("unnamed"))?;
-    if named.is_some() && super::read_record(&*environment.blob, &first.run_record())?.is_some() {
+    if named.is_some()
+        && let Some(record) = super::read_record(&*environment.blob, &first.run_record())?
+    {
         // A run that was named goes on with the streams that it has; the source may have others by now.
-        return Ok((first, discovered, true));
+        return Ok(Found {
+            layout: first,
+            record,
+            discovered,
+            is_new: false,
+        });
     }
     let selected = select(&job.streams, &discovered);
     let selected = selected.map_err(|error| Error::new(ErrorKind::Config, error.to_string()))?;
@@ -115,7 +148,12 @@ fn find_or_make(
             differs = Some("another run has loaded its streams further");
         }
         let Some(reason) = differs else {
-            return Ok((layout, discovered, true));
+            return Ok(Found {
+                layout,
+                record: newest,
+                discovered,
+                is_new: false,
+            });
         };
         let message = format!("the unfinished run {} is left as it is: {reason}", newest.run);
         environment.observer.event(Event::Note { message: &message });
@@ -124,9 +162,12 @@ fn find_or_make(
         Some(_) => first,
         None => layout(job, &new_run_id())?,
     };
-    let record = RunRecord::new(&layout, config, streams);
-    SharedRecord::new(environment.blob.clone(), &layout).create(&record)?;
-    Ok((layout, discovered, false))
+    Ok(Found {
+        record: RunRecord::new(&layout, config, streams),
+        layout,
+        discovered,
+        is_new: true,
+    })
 }
 
 /// Whether another run has loaded a stream of this unfinished one further, so that it must not be loaded any more.
@@ -169,14 +210,23 @@ fn stream_record(selected: Selected) -> StreamRecord {
     }
 }
 
-/// Makes sure that a run whose load half starts was begun; with `--wait`, waits for that.
-fn await_staged(options: &Options, environment: &Environment, layout: &RunLayout) -> Result<()> {
-    let wait = options.half == Half::Load { wait: true };
+/// The run whose load half starts, which must have been begun; with `--wait`, waits for that.
+fn await_staged(job: &Job, options: &Options, environment: &Environment) -> Result<Found> {
+    let layout = layout(job, options.run.as_deref().unwrap_or_default())?;
+    let found = |record, is_new| Found {
+        layout: layout.clone(),
+        record,
+        discovered: Vec::new(),
+        is_new,
+    };
     loop {
-        if super::read_record(&*environment.blob, &layout.run_record())?.is_some() {
-            return Ok(());
+        if let Some(record) = super::read_record(&*environment.blob, &layout.run_record())? {
+            return Ok(found(record, false));
         }
-        if !wait {
+        if let Some(record) = adopt(job, environment, &layout)? {
+            return Ok(found(record, true));
+        }
+        if options.half != (Half::Load { wait: true }) {
             let (run, store) = (layout.run(), environment.blob.describe());
             let message = format!(
                 "run `{run}` has not been extracted into {store}: run `setu extract` with the same `--run` first, or wait for it with `--wait`"
@@ -188,6 +238,19 @@ fn await_staged(options: &Options, environment: &Environment, layout: &RunLayout
         }
         std::thread::sleep(super::stream::WAIT);
     }
+}
+
+/// The record of a run that another program has staged, of which there are only manifests; none where there are none.
+fn adopt(job: &Job, environment: &Environment, layout: &RunLayout) -> Result<Option<RunRecord>> {
+    let manifests = staged_streams(&*environment.blob, layout)?;
+    if manifests.is_empty() {
+        return Ok(None);
+    }
+    let infos: Vec<_> = manifests.iter().map(Manifest::info).collect();
+    let selected = select(&job.streams, &infos);
+    let selected = selected.map_err(|error| Error::new(ErrorKind::Config, error.to_string()))?;
+    let streams = selected.into_iter().map(stream_record).collect();
+    Ok(Some(RunRecord::new(layout, digest(job, environment), streams)))
 }
 
 /// The streams of the run that this invocation is about.

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::blob::{Blob, BlobError, Body, Key};
+use super::lease::Side;
+use crate::blob::{Blob, BlobError, Body, Condition, Key, Version};
 use crate::connector::{CursorWindow, Error, ErrorKind, Result, WriteMode};
 use crate::pipeline::ReadMode;
-use crate::staging::RunLayout;
+use crate::staging::{Fence, RunLayout};
 
 /// The only version of `_run.json` so far.
 const FORMAT_VERSION: u32 = 1;
@@ -61,6 +62,22 @@ pub struct Attempts {
     pub extract: u64,
     /// Load.
     pub load: u64,
+}
+
+impl Attempts {
+    pub(super) fn of(self, side: Side) -> u64 {
+        match side {
+            Side::Extract => self.extract,
+            Side::Load => self.load,
+        }
+    }
+
+    pub(super) fn set(&mut self, side: Side, attempt: u64) {
+        match side {
+            Side::Extract => self.extract = attempt,
+            Side::Load => self.load = attempt,
+        }
+    }
 }
 
 /// One stream of a run: what was decided about it, and how far it is.
@@ -228,7 +245,11 @@ pub fn read_record(blob: &dyn Blob, key: &Key) -> Result<Option<RunRecord>> {
         Err(BlobError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let record: RunRecord = serde_json::from_slice(&bytes).map_err(|error| unreadable(key, &error))?;
+    parse(key, &bytes).map(Some)
+}
+
+fn parse(key: &Key, bytes: &[u8]) -> Result<RunRecord> {
+    let record: RunRecord = serde_json::from_slice(bytes).map_err(|error| unreadable(key, &error))?;
     if record.format_version > FORMAT_VERSION {
         let version = record.format_version;
         let message = format!(
@@ -236,7 +257,7 @@ pub fn read_record(blob: &dyn Blob, key: &Key) -> Result<Option<RunRecord>> {
         );
         return Err(Error::new(ErrorKind::Staging, message));
     }
-    Ok(Some(record))
+    Ok(record)
 }
 
 fn unreadable(key: &Key, error: &dyn std::fmt::Display) -> Error {
@@ -268,19 +289,24 @@ pub fn unfinished(blob: &dyn Blob, layout: &RunLayout) -> Result<Option<RunRecor
     Ok(newest.filter(|record| record.status == RunStatus::Running))
 }
 
-/// The record of a run under way, updated by many threads.
+/// How often a change is tried that others come before.
+const TRIES: usize = 20;
+
+/// The record of a run under way, updated by many threads and, a half each, by two processes.
 pub(super) struct SharedRecord {
     blob: Arc<dyn Blob>,
     key: Key,
+    fence: Arc<dyn Fence>,
     /// Held from reading to writing.
     lock: Mutex<()>,
 }
 
 impl SharedRecord {
-    pub(super) fn new(blob: Arc<dyn Blob>, layout: &RunLayout) -> Self {
+    pub(super) fn new(blob: Arc<dyn Blob>, layout: &RunLayout, fence: Arc<dyn Fence>) -> Self {
         SharedRecord {
             blob,
             key: layout.run_record(),
+            fence,
             lock: Mutex::new(()),
         }
     }
@@ -292,31 +318,72 @@ impl SharedRecord {
 
     /// Writes it for the first time.
     pub(super) fn create(&self, record: &RunRecord) -> Result<()> {
-        let json = serde_json::to_vec_pretty(record).map_err(|error| unreadable(&self.key, &error))?;
-        Ok(self.blob.put(&self.key, Body::Bytes(&json))?)
+        Ok(self.blob.put(&self.key, Body::Bytes(&self.json(record)?))?)
     }
 
-    /// Changes what is stored and returns it.
-    pub(super) fn update(&self, change: impl FnOnce(&mut RunRecord)) -> Result<RunRecord> {
+    /// Changes what is stored and returns it. The change is made to what is there at that moment, so it may be made more
+    /// than once.
+    pub(super) fn update(&self, change: impl Fn(&mut RunRecord)) -> Result<RunRecord> {
         let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.fence.check()?;
+        let conditional = self.blob.conditional()?;
+        for _ in 0..TRIES {
+            let (stored, version) = self.read_versioned(conditional)?;
+            let mut record = stored.clone();
+            change(&mut record);
+            record.status = run_status(&record.streams);
+            if record == stored {
+                return Ok(record);
+            }
+            let json = self.json(&record)?;
+            match version {
+                Some(version) => match self.blob.put_if(&self.key, &json, Condition::Unchanged(&version)) {
+                    Ok(_) => return Ok(record),
+                    Err(BlobError::Conflict { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                None => {
+                    self.blob.put(&self.key, Body::Bytes(&json))?;
+                    // Written over by the other half? The best that can be done without conditions.
+                    if self.read()?.as_ref() == Some(&record) {
+                        return Ok(record);
+                    }
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(fastrand::u64(5..50)));
+        }
+        let message = format!(
+            "the run record `{}` is changed by others again and again",
+            self.key
+        );
+        Err(Error::new(ErrorKind::Blob, message).with_retryable(true))
+    }
+
+    /// What is stored, with its version in a store that has such.
+    fn read_versioned(&self, conditional: bool) -> Result<(RunRecord, Option<Version>)> {
         let gone = || {
-            Error::new(
-                ErrorKind::Staging,
-                format!("the run record `{}` has vanished", self.key),
-            )
+            let message = format!("the run record `{}` has vanished", self.key);
+            Error::new(ErrorKind::Staging, message)
         };
-        let mut record = self.read()?.ok_or_else(gone)?;
-        change(&mut record);
-        record.status = run_status(&record.streams);
-        self.create(&record)?;
-        Ok(record)
+        if !conditional {
+            return Ok((self.read()?.ok_or_else(gone)?, None));
+        }
+        match self.blob.get_versioned(&self.key) {
+            Ok((bytes, version)) => Ok((parse(&self.key, &bytes)?, Some(version))),
+            Err(BlobError::NotFound { .. }) => Err(gone()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn json(&self, record: &RunRecord) -> Result<Vec<u8>> {
+        serde_json::to_vec_pretty(record).map_err(|error| unreadable(&self.key, &error))
     }
 
     /// Changes the record of one stream.
     pub(super) fn update_stream(
         &self,
         qualified_name: &str,
-        change: impl FnOnce(&mut StreamRecord),
+        change: impl Fn(&mut StreamRecord),
     ) -> Result<()> {
         self.update(|record| {
             if let Some(stream) = record

@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::prepare::{PlannedStream, Prepared};
-use super::record::CopyMode;
-use super::stream::Stream;
+use super::record::{CopyMode, RunRecord};
+use super::stream::{Ended, Stream};
 use super::{Event, Status, StreamReport};
 use crate::connector::{Error, ErrorKind, Result};
 
@@ -50,21 +51,44 @@ pub(super) fn carry_out(prepared: &Prepared<'_>) -> Result<Vec<(StreamReport, Op
         .collect())
 }
 
+/// How often a stream is tried again whose connection broke, in one invocation.
+const RETRIES: u32 = 5;
+/// How long the first of these waits; each further one waits twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
 /// Copies one stream and tells the record and the observer how it ended.
 fn one(prepared: &Prepared<'_>, planned: &PlannedStream) -> StreamReport {
     let context = &prepared.context;
-    let (mut report, error) = if context.environment.cancel.is_cancelled() {
-        (empty(planned), Some(super::copy::interrupted()))
-    } else {
-        // A defect of ours in one stream must not take the others down.
-        let carried_out = catch_unwind(AssertUnwindSafe(|| {
-            match Stream::new(context, &prepared.record, &planned.record, planned.info.clone()) {
-                Ok(stream) => stream.carry_out(),
-                Err(error) => (empty(planned), Some(error)),
-            }
-        }));
-        carried_out.unwrap_or_else(|panic| (empty(planned), Some(defect(&*panic))))
-    };
+    let mut ended = attempt(prepared, planned, &prepared.record);
+    // What never answered is more likely a wrong address than a system that is away for a moment.
+    let broke = ended.under_way;
+    for retry in 1..=RETRIES {
+        let Some(error) = ended.error.as_ref().filter(|error| broke && error.is_retryable()) else {
+            break;
+        };
+        let pause = FIRST_PAUSE * 2_u32.pow(retry - 1);
+        let message = format!(
+            "{}: {error}; again in {:.1} s (retry {retry} of {RETRIES})",
+            planned.record.stream,
+            pause.as_secs_f64()
+        );
+        context
+            .environment
+            .observer
+            .event(Event::Note { message: &message });
+        let bytes = ended.report.bytes;
+        ended = match again(prepared, pause) {
+            Ok(record) => attempt(prepared, planned, &record),
+            Err(error) => Ended {
+                error: Some(error),
+                ..ended
+            },
+        };
+        ended.report.bytes += bytes;
+    }
+    let Ended {
+        mut report, error, ..
+    } = ended;
     report.status = match &error {
         None => Status::Done,
         Some(error) if error.kind() == ErrorKind::Interrupted => Status::Interrupted,
@@ -81,8 +105,51 @@ fn one(prepared: &Prepared<'_>, planned: &PlannedStream) -> StreamReport {
     report
 }
 
+/// Waits, and returns the run's record with a further attempt in it: what the last one has sent may still be on its way.
+fn again(prepared: &Prepared<'_>, pause: Duration) -> Result<RunRecord> {
+    let cancel = &prepared.context.environment.cancel;
+    let until = Instant::now() + pause;
+    while Instant::now() < until {
+        if cancel.is_cancelled() {
+            return Err(super::copy::interrupted());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    prepared.leases.count_attempt()?;
+    prepared.context.record.update(|record| {
+        for (side, attempt) in prepared.leases.attempts() {
+            record.attempts.set(side, attempt);
+        }
+    })
+}
+
+/// One attempt at a stream, from what the record says of it.
+fn attempt(prepared: &Prepared<'_>, planned: &PlannedStream, record: &RunRecord) -> Ended {
+    let context = &prepared.context;
+    let failed = |error| Ended {
+        report: empty(planned),
+        error: Some(error),
+        under_way: false,
+    };
+    if context.environment.cancel.is_cancelled() {
+        return failed(super::copy::interrupted());
+    }
+    let stream = record.stream(&planned.record.stream).unwrap_or(&planned.record);
+    // A defect of ours in one stream must not take the others down.
+    let carried_out = catch_unwind(AssertUnwindSafe(|| {
+        match Stream::new(context, record, stream, planned.info.clone()) {
+            Ok(stream) => stream.carry_out(),
+            Err(error) => failed(error),
+        }
+    }));
+    carried_out.unwrap_or_else(|panic| failed(defect(&*panic)))
+}
+
 /// Puts a failure into the run's record; that this fails as well is worth a word, but not another error.
 fn note_failure(prepared: &Prepared<'_>, report: &mut StreamReport, passing: bool) {
+    if prepared.context.fence.check().is_err() {
+        return; // another process goes on with the run, and the record is its own
+    }
     let noted = prepared.context.record.update_stream(&report.stream, |record| {
         record.stopped(passing, report.error.as_deref());
     });

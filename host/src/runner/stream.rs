@@ -7,18 +7,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::choose::{Choice, Situation, by_count, choose};
 use super::copy::{Commits, Control, copy, interrupted};
+use super::fenced::FencedWriter;
 use super::marks::HostMarks;
-use super::record::{CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus};
+use super::record::{Attempts, CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus};
 use super::state::{is_current, move_state, read_state};
 use super::track::{HighWaterMark, RecordedWriter, TrackedReader, noted};
 use super::{Environment, Event, Half, Mode, Options, Phase, StreamReport};
 use crate::connector::{
     Destination, Error, ErrorKind, LoadRequest, Position, ReadRequest, Result, Role, Source, Writer,
 };
+use crate::crash;
 use crate::pipeline::Job;
 use crate::plugin::OpenContext;
 use crate::record::{Field, StreamInfo, StreamName};
-use crate::staging::{self, BlobSink, BlobSource, ManifestStatus, Resume, RunLayout, read_manifest};
+use crate::staging::{self, BlobSink, BlobSource, Fence, ManifestStatus, Resume, RunLayout, read_manifest};
 
 /// How long `--wait` waits between two looks at a manifest.
 pub(super) const WAIT: Duration = Duration::from_millis(500);
@@ -30,6 +32,8 @@ pub(super) struct RunContext<'a> {
     pub(super) environment: &'a Environment,
     pub(super) layout: RunLayout,
     pub(super) record: SharedRecord,
+    /// Asked before anything is made durable.
+    pub(super) fence: Arc<dyn Fence>,
 }
 
 /// One stream of the run.
@@ -40,11 +44,22 @@ pub(super) struct Stream<'a> {
     info: Option<StreamInfo>,
     /// As it was when this process started with it.
     record: StreamRecord,
-    /// Which attempt of the load this is.
-    attempt: u64,
+    /// Which attempt of each half this is.
+    attempts: Attempts,
     /// Cancelled by the user, or by one end of a copy to stop the other.
     cancel: CancellationToken,
+    /// Both ends have answered, and rows are on their way.
+    under_way: bool,
     report: StreamReport,
+}
+
+/// How an attempt at a stream went.
+pub(super) struct Ended {
+    /// As far as the stream came; says nothing yet of an error.
+    pub(super) report: StreamReport,
+    pub(super) error: Option<Error>,
+    /// Both ends had answered before it ended.
+    pub(super) under_way: bool,
 }
 
 impl<'a> Stream<'a> {
@@ -60,8 +75,9 @@ impl<'a> Stream<'a> {
             name: name.map_err(|error| Error::new(ErrorKind::Staging, error.to_string()))?,
             info,
             record: stream.clone(),
-            attempt: record.attempts.load,
+            attempts: record.attempts,
             cancel: run.environment.cancel.child_token(),
+            under_way: false,
             report: StreamReport {
                 stream: stream.stream.clone(),
                 ..StreamReport::default()
@@ -69,15 +85,18 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Carries out what the invocation asked for and returns how it went: the report is filled in as far as the
-    /// stream came, and says nothing yet of an error.
-    pub(super) fn carry_out(mut self) -> (StreamReport, Option<Error>) {
+    /// Carries out what the invocation asked for.
+    pub(super) fn carry_out(mut self) -> Ended {
         let result = match self.run.options.half {
             Half::Extract => self.begin().and_then(|_| self.extract()),
             Half::Load { wait } => self.load(wait),
             Half::Both => self.both(),
         };
-        (self.report, result.err())
+        Ended {
+            report: self.report,
+            error: result.err(),
+            under_way: self.under_way,
+        }
     }
 
     fn both(&mut self) -> Result<()> {
@@ -130,7 +149,7 @@ impl<'a> Stream<'a> {
         self.record.mode = Some(mode);
         let since = self.record.since.clone();
         self.run.record.update_stream(&self.record.stream, |record| {
-            (record.mode, record.since) = (Some(mode), since);
+            (record.mode, record.since) = (Some(mode), since.clone());
         })?;
         Ok(mode)
     }
@@ -221,8 +240,9 @@ impl<'a> Stream<'a> {
         };
         let blob = self.run.environment.blob.clone();
         let cursor = request.cursor.map(|window| window.field);
-        let mut sink = BlobSink::new(blob, self.run.layout.clone(), self.name.clone(), resume, cursor)?;
-        let mut writer = sink.begin(&self.load_request(target, self.attempt))?;
+        let sink = BlobSink::new(blob, self.run.layout.clone(), self.name.clone(), resume, cursor);
+        let mut sink = sink.fenced(self.run.fence.clone());
+        let mut writer = sink.begin(&self.load_request(target, self.attempts.extract))?;
         self.copy(&mut *reader, &mut *writer, Commits::ByWriter)?;
         Ok(Extracted::All)
     }
@@ -250,6 +270,7 @@ impl<'a> Stream<'a> {
         }
         let (blob, layout) = (self.run.environment.blob.clone(), self.run.layout.clone());
         let mut source = BlobSource::open(blob.clone(), layout.clone(), self.name.clone())?;
+        source.check()?;
         self.check_current()?;
         let manifest = self.manifest()?;
         let info = source
@@ -258,8 +279,9 @@ impl<'a> Stream<'a> {
             .ok_or_else(|| missing("the staged stream"))?;
 
         let mut destination = self.open_destination()?;
-        let load = self.load_request(info, self.attempt);
-        let mut writer = begin(&mut *destination, &load, || (blob, layout.load_mark(&self.name)))?;
+        let load = self.load_request(info, self.attempts.load);
+        let writer = begin(&mut *destination, &load, || (blob, layout.load_mark(&self.name)))?;
+        let mut writer = FencedWriter::new(writer, self.run.fence.clone());
         let after = writer.committed()?;
         let mut request = ReadRequest::all(self.name.clone());
         request.resume_after = (after > 0).then(|| after.to_be_bytes().to_vec());
@@ -300,7 +322,7 @@ impl<'a> Stream<'a> {
             schema: crate::connector::Reader::schema(&reader).clone(),
             ..info
         };
-        let load = self.load_request(target, self.attempt);
+        let load = self.load_request(target, self.attempts.load);
         let inner = begin(&mut *destination, &load, || {
             (
                 self.run.environment.blob.clone(),
@@ -309,7 +331,7 @@ impl<'a> Stream<'a> {
         })?;
         let stream = self.record.stream.clone();
         let mut writer = RecordedWriter {
-            inner,
+            inner: FencedWriter::new(inner, self.run.fence.clone()),
             record: &self.run.record,
             stream: &stream,
             mark: mark.clone(),
@@ -345,6 +367,7 @@ impl<'a> Stream<'a> {
             progress: &progress,
             cancel: &self.cancel,
         };
+        self.under_way = true;
         let copied = copy(reader, writer, commits, &control)?;
         self.report.bytes += copied.bytes;
         Ok(())
@@ -358,6 +381,7 @@ impl<'a> Stream<'a> {
                 .index_of(&window.field)
                 .ok_or_else(|| missing("the cursor field"))?;
             let field = (window.field.as_str(), target.schema.fields[index].data_type);
+            self.run.fence.check()?;
             move_state(
                 &*self.run.environment.blob,
                 &self.run.layout,
@@ -370,7 +394,7 @@ impl<'a> Stream<'a> {
         self.report.cursor.clone_from(&cursor);
         self.run.record.update_stream(&self.record.stream, |record| {
             record.status = StreamStatus::Done;
-            record.high_water_mark = cursor;
+            record.high_water_mark.clone_from(&cursor);
             record.rows = rows;
             record.error = None;
         })
@@ -477,7 +501,7 @@ fn begin<'d>(
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    let writer = destination.begin(load)?;
+    let writer = crash::writer(destination.begin(load)?);
     if capabilities.transactional {
         return Ok(writer);
     }

@@ -84,7 +84,7 @@ impl Writer for RecordedWriter<'_, '_> {
     fn commit(&mut self, mark: u64) -> Result<()> {
         let high_water_mark = noted(&self.mark);
         self.record.update_stream(self.stream, |record| {
-            record.high_water_mark = high_water_mark;
+            record.high_water_mark.clone_from(&high_water_mark);
             record.rows = self.rows;
         })?;
         self.inner.commit(mark)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::codec::tests::{Row, table};
 use super::{BlobSink, BlobSource, Manifest, Resume, RunLayout, read_manifest};
 use crate::blob::{Blob, Fs, Memory};
-use crate::connector::{BatchLimit, Chunk, LoadRequest, ReadRequest, WriteMode};
+use crate::connector::{BatchLimit, Chunk, Destination, LoadRequest, ReadRequest, WriteMode};
 use crate::record::{Schema, StreamInfo, StreamName};
 use arrow_array::RecordBatch;
 
@@ -221,7 +221,7 @@ fn staged(blob: Arc<dyn Blob>) -> (Manifest, Vec<u8>, Vec<u8>) {
         mode: WriteMode::Append,
     };
     let cursor = Some("int64".to_owned());
-    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), stream(), Resume::Fresh, cursor).unwrap();
+    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), stream(), Resume::Fresh, cursor);
     let mut writer = sink.begin(&load).unwrap();
     let position = Some(b"after row 8".to_vec());
     writer.write(Chunk { batch, position }).unwrap();

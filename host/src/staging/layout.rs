@@ -84,6 +84,11 @@ impl RunLayout {
         Key::known_valid(format!("{}_run.json", self.run_prefix()))
     }
 
+    /// `…/run/<run>/_extract.json` and `_load.json`: who is at work on a half of the run
+    pub fn lease(&self, half: &str) -> Key {
+        Key::known_valid(format!("{}_{half}.json", self.run_prefix()))
+    }
+
     /// `…/stream/<slug>/_manifest.json`
     pub fn manifest(&self, stream: &StreamName) -> Key {
         Key::known_valid(format!("{}_manifest.json", self.stream_prefix(stream)))

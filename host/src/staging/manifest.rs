@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::cursor::CursorValue;
 use super::{FORMAT_VERSION, PART_ROWS, RunLayout};
 use crate::connector::{MAX_POSITION_BYTES, Position};
-use crate::record::{DataType, Field, Schema, StreamName};
+use crate::record::{DataType, Field, Schema, StreamInfo, StreamName};
 
 /// Whether all of a stream is staged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +61,8 @@ pub struct Manifest {
     pub created_at: String,
     /// RFC 3339.
     pub completed_at: Option<String>,
+    /// Which attempt of the extract wrote it: 1, 2, …
+    pub attempt: u64,
 }
 
 /// Why a manifest cannot be used.
@@ -122,6 +124,7 @@ impl Manifest {
             high_water_mark: self.high_water_mark_beyond_parts(),
             created_at: self.created_at.clone(),
             completed_at: self.completed_at.clone(),
+            attempt: self.attempt,
         };
         // Nothing in it can fail to serialise: no map with odd keys, no type of its own that refuses.
         let mut json = serde_json::to_vec(&document).unwrap_or_default();
@@ -147,6 +150,34 @@ impl Manifest {
             key: layout.manifest(stream).to_string(),
             reason,
         })
+    }
+
+    /// The stream that a manifest says it is of.
+    pub(super) fn stream_of(json: &[u8]) -> Result<StreamName, String> {
+        #[derive(Deserialize)]
+        struct Named {
+            stream: String,
+            namespace: Option<String>,
+        }
+        check_version(json)?;
+        let Named { stream, namespace } = serde_json::from_slice(json)
+            .map_err(|e| format!("is damaged or written by something else: {e}"))?;
+        Ok(StreamName {
+            namespace,
+            name: stream,
+        })
+    }
+
+    /// The staged stream, as a source would tell of it.
+    pub fn info(&self) -> StreamInfo {
+        StreamInfo {
+            name: self.stream.clone(),
+            kind: self.stream_type.clone(),
+            schema: self.schema.clone(),
+            estimated_rows: Some(self.rows_total),
+            cursors: self.cursor_field.clone().into_iter().collect(),
+            resumable: true,
+        }
     }
 
     fn check(&self, layout: &RunLayout, stream: &StreamName) -> Result<(), String> {
@@ -241,6 +272,16 @@ struct Document {
     high_water_mark: Option<String>,
     created_at: String,
     completed_at: Option<String>,
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    attempt: u64,
+}
+
+fn first() -> u64 {
+    1
+}
+
+fn is_first(attempt: &u64) -> bool {
+    *attempt <= 1
 }
 
 #[derive(Serialize, Deserialize)]
@@ -310,6 +351,7 @@ impl Document {
             high_water_mark: self.high_water_mark,
             created_at: self.created_at,
             completed_at: self.completed_at,
+            attempt: self.attempt,
         })
     }
 }
@@ -362,6 +404,7 @@ mod tests {
             high_water_mark: None,
             created_at: "2024-05-01T10:00:00.000Z".into(),
             completed_at: Some("2024-05-01T10:00:09.000Z".into()),
+            attempt: 1,
         }
     }
 

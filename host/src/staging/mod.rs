@@ -9,11 +9,13 @@
 //! | [`BlobSink`] | a destination that stages one stream |
 //! | [`BlobSource`] | a source of one staged stream |
 //! | [`resume()`] | how an extract starts, given what is staged |
+//! | [`Fence`] | what keeps an attempt that was overtaken from writing |
 //!
 //! Not here: which streams are staged and when (`runner`), and what a blob store is (`blob`).
 
 pub mod codec;
 pub mod cursor;
+mod fence;
 #[cfg(test)]
 mod golden;
 mod layout;
@@ -24,6 +26,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub use fence::{Fence, Unfenced};
 pub use layout::{IdError, RunLayout, check_id, slug};
 pub use manifest::{Manifest, ManifestError, ManifestStatus, Part};
 pub use resume::{Resume, resume};
@@ -55,7 +58,29 @@ pub fn read_manifest(blob: &dyn Blob, layout: &RunLayout, stream: &StreamName) -
         Err(BlobError::NotFound { .. }) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    Manifest::from_json(&json, layout, stream)
-        .map(Some)
-        .map_err(|e| Error::new(ErrorKind::Staging, e.to_string()))
+    parse_manifest(&json, layout, stream).map(Some)
+}
+
+/// The manifests of all streams of a run.
+pub fn staged_streams(blob: &dyn Blob, layout: &RunLayout) -> Result<Vec<Manifest>> {
+    let mut manifests = Vec::new();
+    for object in blob.list(&format!("{}stream/", layout.run_prefix()))? {
+        let key = object.key.as_str();
+        if !key.ends_with("/_manifest.json") {
+            continue;
+        }
+        let mut json = Vec::new();
+        let read = blob.get(&object.key)?.read_to_end(&mut json);
+        read.map_err(|e| {
+            Error::new(ErrorKind::Blob, format!("cannot read `{key}`: {e}")).with_retryable(true)
+        })?;
+        let stream = Manifest::stream_of(&json)
+            .map_err(|e| Error::new(ErrorKind::Staging, format!("the manifest `{key}` {e}")))?;
+        manifests.push(parse_manifest(&json, layout, &stream)?);
+    }
+    Ok(manifests)
+}
+
+fn parse_manifest(json: &[u8], layout: &RunLayout, stream: &StreamName) -> Result<Manifest> {
+    Manifest::from_json(json, layout, stream).map_err(|e| Error::new(ErrorKind::Staging, e.to_string()))
 }

@@ -65,6 +65,7 @@ mod tests {
             high_water_mark: None,
             created_at: String::new(),
             completed_at: None,
+            attempt: 1,
         }
     }
 

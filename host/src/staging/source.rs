@@ -3,6 +3,7 @@
 //! While one part is loaded, a thread reads, checks and decodes the next: at most two parts are in memory. A part that
 //! is missing, cut short, damaged or not what the manifest says is an error that names it.
 
+use std::collections::HashMap;
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -95,20 +96,31 @@ fn position(parts: usize) -> Position {
 }
 
 impl Source for BlobSource {
+    /// Whether every part that the manifest names is there and has its size: what is missing is then found before the
+    /// first row is moved.
     fn check(&mut self) -> Result<()> {
-        Ok(()) // opening it has read the manifest
+        let Some(first) = self.manifest.parts.first() else {
+            return Ok(());
+        };
+        let folder = first.key.rfind('/').map_or("", |end| &first.key[..=end]);
+        let sizes: HashMap<String, u64> = self
+            .blob
+            .list(folder)?
+            .into_iter()
+            .map(|object| (object.key.to_string(), object.size))
+            .collect();
+        for part in &self.manifest.parts {
+            match sizes.get(&part.key) {
+                None => return Err(missing(&self.stream, part, &self.blob.describe())),
+                Some(&size) if size != part.bytes => return Err(wrong_size(&self.stream, part, size)),
+                Some(_) => {}
+            }
+        }
+        Ok(())
     }
 
     fn discover(&mut self) -> Result<Vec<StreamInfo>> {
-        let manifest = &self.manifest;
-        Ok(vec![StreamInfo {
-            name: self.stream.clone(),
-            kind: manifest.stream_type.clone(),
-            schema: manifest.schema.clone(),
-            estimated_rows: Some(manifest.rows_total),
-            cursors: manifest.cursor_field.clone().into_iter().collect(),
-            resumable: true,
-        }])
+        Ok(vec![self.manifest.info()])
     }
 
     fn count(&mut self, request: &ReadRequest, limit: u64) -> Result<Option<u64>> {
@@ -237,10 +249,7 @@ fn read_part(blob: &dyn Blob, stream: &StreamName, schema: &Schema, part: &Part)
     let object = match blob.get(&key) {
         Ok(object) => object,
         Err(BlobError::NotFound { store, .. }) => {
-            let message = format!(
-                "`{key}`, which the manifest of {stream} names, is missing in {store}: extract {stream} again"
-            );
-            return Err(Error::new(ErrorKind::Staging, message));
+            return Err(missing(stream, part, &store));
         }
         Err(e) => return Err(e.into()),
     };
@@ -257,11 +266,7 @@ fn read_part(blob: &dyn Blob, stream: &StreamName, schema: &Schema, part: &Part)
     }
     let batch = batch.map_err(|e| damaged(stream, part, &e.to_string()))?;
     if object.bytes != part.bytes {
-        let reason = format!(
-            "it has {} bytes, but the manifest says {}",
-            object.bytes, part.bytes
-        );
-        return Err(damaged(stream, part, &reason));
+        return Err(wrong_size(stream, part, object.bytes));
     }
     if batch.num_rows() as u64 != part.rows {
         let reason = format!(
@@ -274,8 +279,21 @@ fn read_part(blob: &dyn Blob, stream: &StreamName, schema: &Schema, part: &Part)
     Ok(batch)
 }
 
+fn missing(stream: &StreamName, part: &Part, store: &str) -> Error {
+    let message = format!(
+        "`{}`, which the manifest of {stream} names, is missing in {store}: start a new run",
+        part.key
+    );
+    Error::new(ErrorKind::Staging, message)
+}
+
+fn wrong_size(stream: &StreamName, part: &Part, bytes: u64) -> Error {
+    let reason = format!("it has {bytes} bytes, but the manifest says {}", part.bytes);
+    damaged(stream, part, &reason)
+}
+
 fn damaged(stream: &StreamName, part: &Part, reason: &str) -> Error {
-    let message = format!("`{}` is damaged: {reason}; extract {stream} again", part.key);
+    let message = format!("`{}` of {stream} is damaged: {reason}; start a new run", part.key);
     Error::new(ErrorKind::Staging, message)
 }
 

@@ -10,7 +10,9 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 
 use super::*;
 use crate::blob::{Body, Key, Memory, ObjectInfo};
-use crate::connector::{BatchLimit, Chunk, CursorWindow, LoadRequest, ReadRequest, Source, WriteMode};
+use crate::connector::{
+    BatchLimit, Chunk, CursorWindow, Destination, LoadRequest, ReadRequest, Source, WriteMode,
+};
 use crate::record::{DataType, Field, Schema, StreamInfo};
 
 fn field(name: &str, data_type: DataType) -> Field {
@@ -69,7 +71,7 @@ fn chunk(from: i64, rows: i64) -> Chunk {
 
 /// Stages the rows from one number to another in batches of 10,000 and finishes.
 fn stage(blob: &Arc<dyn Blob>, resume: Resume, rows: std::ops::Range<i64>) -> Result<u64> {
-    let mut sink = BlobSink::new(Arc::clone(blob), layout(), orders(), resume, Some("id".into()))?;
+    let mut sink = BlobSink::new(Arc::clone(blob), layout(), orders(), resume, Some("id".into()));
     let mut writer = sink.begin(&load_of(schema()))?;
     for from in rows.clone().step_by(10_000) {
         writer.write(chunk(from, (rows.end - from).min(10_000)))?;
@@ -194,8 +196,7 @@ fn a_dropped_writer_leaves_closed_parts_to_resume_from_and_no_complete_stream() 
         orders(),
         Resume::Fresh,
         Some("id".into()),
-    )
-    .unwrap();
+    );
     let mut writer = sink.begin(&load_of(schema())).unwrap();
     assert_eq!(writer.committed().unwrap(), 0);
     for from in (0..70_000).step_by(10_000) {
@@ -240,7 +241,7 @@ fn a_dropped_writer_leaves_closed_parts_to_resume_from_and_no_complete_stream() 
 fn a_fresh_start_never_names_stale_parts() {
     let (_, blob) = memory();
     stage(&blob, Resume::Fresh, 0..120_000).unwrap();
-    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
+    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None);
     let writer = sink.begin(&load_of(schema())).unwrap();
     let started = manifest(&blob).unwrap();
     assert_eq!(
@@ -270,7 +271,7 @@ fn a_recorded_primary_key_stays_and_an_explicit_cursor_wins() {
     stage(&blob, Resume::Fresh, 0..10).unwrap();
     let begin = |schema: Schema, cursor: Option<&str>| {
         let cursor = cursor.map(str::to_owned);
-        let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, cursor).unwrap();
+        let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, cursor);
         sink.begin(&load_of(schema)).map(|_| ())?;
         let manifest = manifest(&blob).unwrap();
         Ok::<_, Error>((manifest.schema.primary_key, manifest.cursor_field))
@@ -310,8 +311,7 @@ impl PartialEq for Error {
 fn a_resume_that_does_not_fit_what_is_staged_is_refused() {
     let (_, blob) = memory();
     let begin = |schema: Schema, resume: Resume| {
-        let mut sink =
-            BlobSink::new(Arc::clone(&blob), layout(), orders(), resume, Some("id".into())).unwrap();
+        let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), resume, Some("id".into()));
         sink.begin(&load_of(schema))
             .map(|_| ())
             .map_err(|e| e.message().to_owned())
@@ -357,8 +357,7 @@ fn finish_may_be_called_again_and_a_complete_stream_takes_no_rows() {
         orders(),
         Resume::Complete,
         Some("id".into()),
-    )
-    .unwrap();
+    );
     let mut writer = sink.begin(&load_of(schema())).unwrap();
     assert_eq!(writer.committed().unwrap(), 1);
     for _ in 0..2 {
@@ -378,8 +377,7 @@ fn the_sources_own_mark_goes_before_what_the_parts_hold() {
         orders(),
         Resume::Fresh,
         Some("id".into()),
-    )
-    .unwrap();
+    );
     let mut writer = sink.begin(&load_of(schema())).unwrap();
     writer.write(chunk(0, 10)).unwrap();
     writer.finish(Some("12".into())).unwrap();
@@ -477,7 +475,7 @@ fn rows_are_packed_while_a_part_is_stored() {
         }
         Ok(())
     });
-    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
+    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None);
     let mut writer = sink.begin(&load_of(schema())).unwrap();
     for part in 0..4 {
         writer.write(chunk(part * 50_000, 50_000)).unwrap();
@@ -514,7 +512,7 @@ fn one_write_of_the_manifest_covers_all_that_landed_during_the_one_before() {
 fn an_error_of_the_store_surfaces_and_completes_nothing() {
     for (failing, kept) in [("part-000001", 1), ("part-000000", 0), ("_manifest", 0)] {
         let (blob, fail) = flaky();
-        let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
+        let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None);
         let mut writer = sink.begin(&load_of(schema())).unwrap();
         *fail.lock().unwrap() = Some(failing);
         let mut result = Ok(());
@@ -547,7 +545,7 @@ fn an_error_of_the_store_surfaces_and_completes_nothing() {
 #[test]
 fn a_finish_that_fails_at_the_last_write_may_be_tried_again() {
     let (blob, fail) = flaky();
-    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
+    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None);
     let mut writer = sink.begin(&load_of(schema())).unwrap();
     *fail.lock().unwrap() = Some("_manifest");
     assert!(writer.finish(None).is_err());
@@ -560,7 +558,7 @@ fn a_finish_that_fails_at_the_last_write_may_be_tried_again() {
 #[test]
 fn a_row_that_cannot_be_staged_fails_the_stream_by_name() {
     let (_, blob) = memory();
-    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
+    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None);
     let numeric = Schema {
         fields: vec![field("id", DataType::Int64), field("note", DataType::Numeric)],
         primary_key: Vec::new(),
@@ -579,7 +577,7 @@ fn a_row_that_cannot_be_staged_fails_the_stream_by_name() {
 fn many_parts_are_named_in_few_writes() {
     let asking = Asking::new(|_| Ok(()));
     let blob: Arc<dyn Blob> = asking.clone();
-    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None).unwrap();
+    let mut sink = BlobSink::new(Arc::clone(&blob), layout(), orders(), Resume::Fresh, None);
     let mut writer = sink.begin(&load_of(Schema::default())).unwrap();
     let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(50_000));
     let rows = RecordBatch::try_new_with_options(Schema::default().to_arrow(), Vec::new(), &options).unwrap();
@@ -703,11 +701,21 @@ fn a_part_that_is_not_what_the_manifest_says_is_named() {
         let error = read_all(open(&blob).unwrap().as_mut(), &ReadRequest::all(orders())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Staging, "{what}: {error}");
         assert!(
-            error.message().contains(&format!("`{key}` is damaged")),
+            error
+                .message()
+                .contains(&format!("`{key}` of public.orders is damaged")),
             "{what}: {error}"
+        );
+        // Where the size alone gives it away, that is found before anything is read.
+        let checked = open(&blob).unwrap().check();
+        assert_eq!(
+            checked.is_err(),
+            bytes.len() != right.len(),
+            "{what}: {checked:?}"
         );
     }
     memory.delete(&key).unwrap();
+    assert!(open(&blob).unwrap().check().is_err());
     let error = read_all(open(&blob).unwrap().as_mut(), &ReadRequest::all(orders())).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Staging);
     assert!(

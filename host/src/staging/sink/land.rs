@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use super::pack::PackedPart;
-use super::{Failure, QUEUED_PARTS, panicked, put_manifest, spawn};
-use crate::blob::{Blob, Body};
+use super::{Failure, OwnManifest, QUEUED_PARTS, panicked, spawn};
 use crate::connector::{Error, Result};
+use crate::staging::fence::Fenced;
 use crate::staging::{Manifest, Part, RunLayout};
 
 /// Up to so many parts, every one that lands is named at once; beyond, whenever this fraction more has landed.
@@ -17,29 +17,29 @@ const NAMED_AT_ONCE: usize = 1000;
 /// of it covers all that landed meanwhile.
 pub(super) struct Landing {
     storer: JoinHandle<()>,
-    namer: JoinHandle<Manifest>,
+    namer: JoinHandle<OwnManifest>,
 }
 
 impl Landing {
     /// Goes on with a manifest; parts go to the sender that is returned.
     pub(super) fn start(
-        blob: Arc<dyn Blob>,
+        objects: Fenced,
         layout: RunLayout,
-        manifest: Manifest,
+        own: OwnManifest,
         failure: Arc<Failure>,
     ) -> Result<(Landing, SyncSender<PackedPart>)> {
         let (sender, packed) = sync_channel(QUEUED_PARTS);
         // Unbounded, but a part that has landed is but its name.
         let (landed, to_name) = channel();
+        let manifest = own.manifest.clone();
         let namer = {
-            let (blob, layout, failure) = (Arc::clone(&blob), layout.clone(), Arc::clone(&failure));
-            let manifest = manifest.clone();
+            let (objects, failure) = (objects.clone(), Arc::clone(&failure));
             spawn("setu-manifest", move || {
-                name_parts(blob.as_ref(), &layout, manifest, &to_name, &failure)
+                name_parts(&objects, own, &to_name, &failure)
             })?
         };
         let storer = spawn("setu-upload", move || {
-            if let Err(error) = store_parts(blob.as_ref(), &layout, &manifest, &packed, &landed) {
+            if let Err(error) = store_parts(&objects, &layout, &manifest, &packed, &landed) {
                 failure.set(error);
             }
         })?;
@@ -47,14 +47,14 @@ impl Landing {
     }
 
     /// Waits until all parts that were sent have landed and are named.
-    pub(super) fn join(self) -> Result<Manifest> {
+    pub(super) fn join(self) -> Result<OwnManifest> {
         self.storer.join().map_err(|_| panicked())?;
         self.namer.join().map_err(|_| panicked())
     }
 }
 
 fn store_parts(
-    blob: &dyn Blob,
+    objects: &Fenced,
     layout: &RunLayout,
     manifest: &Manifest,
     packed: &Receiver<PackedPart>,
@@ -62,7 +62,7 @@ fn store_parts(
 ) -> Result<(), Error> {
     for (index, part) in (manifest.parts.len()..).zip(packed) {
         let key = layout.part(&manifest.stream, index);
-        blob.put(&key, Body::Bytes(&part.gzip))?;
+        objects.create(&key, &part.gzip)?;
         let part = Part {
             key: key.to_string(),
             rows: part.rows,
@@ -80,33 +80,32 @@ fn store_parts(
 
 /// Names parts as they land, until no more come; returns the manifest with all of them.
 fn name_parts(
-    blob: &dyn Blob,
-    layout: &RunLayout,
-    mut manifest: Manifest,
+    objects: &Fenced,
+    mut own: OwnManifest,
     landed: &Receiver<Part>,
     failure: &Failure,
-) -> Manifest {
-    let mut named = manifest.parts.len();
+) -> OwnManifest {
+    let mut named = own.manifest.parts.len();
     while let Ok(part) = landed.recv() {
         for part in std::iter::once(part).chain(landed.try_iter()) {
-            manifest.rows_total += part.rows;
-            manifest.parts.push(part);
+            own.manifest.rows_total += part.rows;
+            own.manifest.parts.push(part);
         }
-        if is_due(named, manifest.parts.len()) {
-            if let Err(error) = put_manifest(blob, layout, &manifest) {
+        if is_due(named, own.manifest.parts.len()) {
+            if let Err(error) = own.put(objects) {
                 failure.set(error);
-                return manifest;
+                return own;
             }
-            named = manifest.parts.len();
+            named = own.manifest.parts.len();
         }
     }
     // The writer may have been dropped rather than finished; then this is what a resumed extract finds.
-    if named < manifest.parts.len()
-        && let Err(error) = put_manifest(blob, layout, &manifest)
+    if named < own.manifest.parts.len()
+        && let Err(error) = own.put(objects)
     {
         failure.set(error);
     }
-    manifest
+    own
 }
 
 /// Whether the manifest is to be written, when it names `named` of `landed` parts. The bytes written for it per part

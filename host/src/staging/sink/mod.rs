@@ -17,8 +17,9 @@ use chrono::{SecondsFormat, Utc};
 
 use self::land::Landing;
 use self::pack::Packer;
-use super::{Manifest, ManifestStatus, PART_ROWS, Resume, RunLayout, read_manifest};
-use crate::blob::{Blob, Body};
+use super::fence::{Fenced, Owned};
+use super::{Fence, Manifest, ManifestStatus, PART_ROWS, Resume, RunLayout, Unfenced, parse_manifest};
+use crate::blob::Blob;
 use crate::connector::{
     Capabilities, Chunk, Destination, Error, ErrorKind, LoadRequest, LoadSummary, PartBudget, Result,
     WriteMode, Writer,
@@ -39,29 +40,33 @@ pub struct BlobSink {
     stream: StreamName,
     resume: Resume,
     cursor: Option<String>,
+    fence: Arc<dyn Fence>,
 }
 
 impl BlobSink {
     /// `resume` is what [`resume()`](super::resume()) said, or `Fresh` where the source could not go on from its
     /// position; `cursor` is the cursor field of an incremental stream.
-    #[expect(
-        clippy::new_ret_no_self,
-        reason = "whoever makes one knows it as a destination only, like any connector"
-    )]
     pub fn new(
         blob: Arc<dyn Blob>,
         layout: RunLayout,
         stream: StreamName,
         resume: Resume,
         cursor: Option<String>,
-    ) -> Result<Box<dyn Destination>> {
-        Ok(Box::new(BlobSink {
+    ) -> Self {
+        BlobSink {
             blob,
             layout,
             stream,
             resume,
             cursor,
-        }))
+            fence: Arc::new(Unfenced),
+        }
+    }
+
+    /// With a fence that is asked before each write.
+    pub fn fenced(mut self, fence: Arc<dyn Fence>) -> Self {
+        self.fence = fence;
+        self
     }
 }
 
@@ -79,8 +84,12 @@ impl Destination for BlobSink {
     }
 
     fn begin(&mut self, load: &LoadRequest) -> Result<Box<dyn Writer + '_>> {
-        let recorded = read_manifest(self.blob.as_ref(), &self.layout, &self.stream)?;
-        let manifest = start(
+        let objects = Fenced::new(Arc::clone(&self.blob), Arc::clone(&self.fence))?;
+        let (object, json) = objects.own(self.layout.manifest(&self.stream))?;
+        let recorded = json
+            .map(|json| parse_manifest(&json, &self.layout, &self.stream))
+            .transpose()?;
+        let mut manifest = start(
             recorded,
             &self.resume,
             &load.target,
@@ -88,12 +97,14 @@ impl Destination for BlobSink {
             &self.stream,
         )?;
         if manifest.status == ManifestStatus::Complete {
-            return Ok(Box::new(SinkWriter::complete(self, manifest)));
+            return Ok(Box::new(SinkWriter::complete(self, objects, &manifest)));
         }
-        // Written before any part: parts of an attempt that is given up are never named again, and a load that looks
-        // sees a stream that is still extracting.
-        put_manifest(self.blob.as_ref(), &self.layout, &manifest)?;
-        Ok(Box::new(SinkWriter::start(self, manifest)?))
+        manifest.attempt = load.attempt;
+        let mut own = OwnManifest { manifest, object };
+        // Written before any part: parts of an attempt that is given up are never named again, a load that looks sees a
+        // stream that is still extracting, and an attempt that is overtaken finds the manifest changed.
+        own.put(&objects)?;
+        Ok(Box::new(SinkWriter::start(self, objects, own)?))
     }
 }
 
@@ -175,6 +186,7 @@ fn fresh(recorded: Option<Manifest>, target: &StreamInfo, stream: &StreamName) -
         high_water_mark: None,
         created_at: now(),
         completed_at: None,
+        attempt: 1,
     }
 }
 
@@ -182,12 +194,16 @@ fn now() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-fn put_manifest(blob: &dyn Blob, layout: &RunLayout, manifest: &Manifest) -> Result<()> {
-    blob.put(
-        &layout.manifest(&manifest.stream),
-        Body::Bytes(&manifest.to_json()),
-    )?;
-    Ok(())
+/// The manifest and its object, as this attempt wrote it last.
+struct OwnManifest {
+    manifest: Manifest,
+    object: Owned,
+}
+
+impl OwnManifest {
+    fn put(&mut self, objects: &Fenced) -> Result<()> {
+        objects.replace(&mut self.object, &self.manifest.to_json())
+    }
 }
 
 /// The first error of the threads behind a writer.
@@ -229,13 +245,13 @@ enum State {
         threads: Threads,
     },
     /// All parts are stored; the complete manifest may not be.
-    Landed(Manifest),
+    Landed(OwnManifest),
     Finished(LoadSummary),
     Failed(Error),
 }
 
 struct SinkWriter {
-    blob: Arc<dyn Blob>,
+    objects: Fenced,
     layout: RunLayout,
     stream: StreamName,
     kept_parts: u64,
@@ -246,9 +262,9 @@ struct SinkWriter {
 }
 
 impl SinkWriter {
-    fn new(sink: &BlobSink, manifest: &Manifest) -> Self {
+    fn new(sink: &BlobSink, objects: Fenced, manifest: &Manifest) -> Self {
         SinkWriter {
-            blob: Arc::clone(&sink.blob),
+            objects,
             layout: sink.layout.clone(),
             stream: sink.stream.clone(),
             kept_parts: manifest.parts.len() as u64,
@@ -259,23 +275,24 @@ impl SinkWriter {
     }
 
     /// Of a stream that has all its rows.
-    fn complete(sink: &BlobSink, manifest: Manifest) -> Self {
-        let mut writer = Self::new(sink, &manifest);
-        writer.state = Some(State::Finished(summary(&manifest)));
+    fn complete(sink: &BlobSink, objects: Fenced, manifest: &Manifest) -> Self {
+        let mut writer = Self::new(sink, objects, manifest);
+        writer.state = Some(State::Finished(summary(manifest)));
         writer
     }
 
-    fn start(sink: &BlobSink, manifest: Manifest) -> Result<Self> {
-        let mut writer = Self::new(sink, &manifest);
+    fn start(sink: &BlobSink, objects: Fenced, own: OwnManifest) -> Result<Self> {
+        let manifest = &own.manifest;
+        let mut writer = Self::new(sink, objects, manifest);
         let packer = Packer::new(
             manifest.schema.clone(),
             manifest.cursor_field.as_deref(),
             Arc::clone(&writer.budget),
         );
         let (landing, parts) = Landing::start(
-            Arc::clone(&writer.blob),
+            writer.objects.clone(),
             writer.layout.clone(),
-            manifest,
+            own,
             Arc::clone(&writer.failure),
         )?;
         let (queue, messages) = sync_channel(QUEUED_BATCHES);
@@ -292,7 +309,7 @@ impl SinkWriter {
     }
 
     /// Waits until everything that was written is stored.
-    fn land(&self, queue: &SyncSender<Message>, threads: Threads) -> Result<Manifest> {
+    fn land(&self, queue: &SyncSender<Message>, threads: Threads) -> Result<OwnManifest> {
         // A packer that has failed does not take it; its error is found below.
         let _ = queue.send(Message::Flush);
         let packed = threads.packer.join();
@@ -302,11 +319,11 @@ impl SinkWriter {
         manifest
     }
 
-    fn complete_manifest(&self, manifest: &mut Manifest, high_water_mark: Option<String>) -> Result<()> {
-        manifest.status = ManifestStatus::Complete;
-        manifest.high_water_mark = high_water_mark;
-        manifest.completed_at = Some(now());
-        put_manifest(self.blob.as_ref(), &self.layout, manifest)
+    fn complete_manifest(&self, own: &mut OwnManifest, high_water_mark: Option<String>) -> Result<()> {
+        own.manifest.status = ManifestStatus::Complete;
+        own.manifest.high_water_mark = high_water_mark;
+        own.manifest.completed_at = Some(now());
+        own.put(&self.objects)
     }
 }
 
@@ -366,18 +383,18 @@ impl Writer for SinkWriter {
             Some(State::Failed(error)) => Err(error),
             None => Err(panicked()),
         };
-        let mut manifest = match landed {
-            Ok(manifest) => manifest,
+        let mut own = match landed {
+            Ok(own) => own,
             Err(error) => {
                 self.state = Some(State::Failed(error.clone()));
                 return Err(error);
             }
         };
-        let completed = self.complete_manifest(&mut manifest, high_water_mark);
-        let summary = summary(&manifest);
+        let completed = self.complete_manifest(&mut own, high_water_mark);
+        let summary = summary(&own.manifest);
         self.state = Some(match completed {
             Ok(()) => State::Finished(summary),
-            Err(_) => State::Landed(manifest),
+            Err(_) => State::Landed(own),
         });
         completed.map(|()| summary)
     }
