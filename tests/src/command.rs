@@ -78,6 +78,17 @@ impl Setu {
         self.run(arguments.split(' '))
     }
 
+    /// The same with further environment variables.
+    pub fn line_with(&self, arguments: &str, variables: &[(&str, &str)]) -> Outcome {
+        let mut command = self.command();
+        command.args(arguments.split(' ')).envs(variables.iter().copied());
+        let output = command.output();
+        Outcome::new(
+            output.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")),
+            format!("{command:?}"),
+        )
+    }
+
     /// Runs a command line that must succeed.
     #[track_caller]
     pub fn succeed(&self, arguments: &str) -> Outcome {
@@ -99,6 +110,18 @@ impl Setu {
             .args(arguments.split(' '))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+    }
+
+    /// The same, to hear at its end what it said: see [`Outcome::of`].
+    pub fn spawn_heard(&self, arguments: &str) -> Child {
+        let mut command = self.command();
+        command
+            .args(arguments.split(' '))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
@@ -149,6 +172,16 @@ impl Outcome {
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
             command,
         }
+    }
+
+    /// Waits for a command that [`Setu::spawn_heard`] started.
+    pub fn of(child: Child) -> Self {
+        let command = format!("process {}", child.id());
+        let output = child.wait_with_output();
+        Self::new(
+            output.unwrap_or_else(|error| panic!("{command}: {error}")),
+            command,
+        )
     }
 
     /// Both streams.

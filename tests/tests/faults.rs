@@ -1,0 +1,139 @@
+//! Systems that fail for a while: the run tries again, a bounded number of times, and otherwise stops so that the same
+//! command goes on later.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use setu_tests::{Database, Proxy, Setu};
+
+const ROWS: usize = 220_000;
+const DIGEST: &str = "SELECT count(*), md5(string_agg(t::text, '|' ORDER BY t::text)) FROM many t";
+
+fn source() -> Database {
+    let source = Database::new();
+    source.execute(&format!(
+        "CREATE TABLE many AS SELECT i AS id, md5(i::text) AS h FROM generate_series(1, {ROWS}) i;
+         ALTER TABLE many ADD PRIMARY KEY (id);"
+    ));
+    source
+}
+
+fn pipeline(source: &str, target: &str, write: &str) -> Setu {
+    Setu::with_pipeline(&format!(
+        "pipeline: p\n\
+         source: {{ connector: postgres, config: {{ url: \"{source}\" }} }}\n\
+         destination: {{ connector: postgres, config: {{ url: \"{target}\" }} }}\n\
+         streams:\n  - name: public.many\n    write: {write}\n\
+         staging: {{ backend: fs, fsRoot: blob }}\n"
+    ))
+}
+
+fn through(database: &Database, proxy: &Proxy) -> String {
+    database.url_for("postgres", "127.0.0.1", proxy.port())
+}
+
+#[test]
+fn a_destination_that_drops_the_connection_in_a_copy_is_written_to_again() {
+    let source = source();
+    for mode in ["staged", "direct"] {
+        for write in ["append", "overwrite", "upsert"] {
+            let target = Database::new();
+            // Without a key, so that a row that came twice would stay.
+            if write == "append" {
+                target.execute("CREATE TABLE many (id int, h text)");
+            }
+            let proxy = Proxy::new(target.port());
+            let setu = pipeline(&source.url(), &through(&target, &proxy), write);
+            proxy.break_after_sending(6 << 20);
+            let outcome = setu.succeed(&format!("run pipeline.yaml --mode {mode}"));
+            assert!(proxy.has_broken(), "{mode} {write}");
+            assert!(outcome.stderr.contains("again in"), "{mode} {write}: {outcome}");
+            assert_eq!(target.rows(DIGEST), source.rows(DIGEST), "{mode} {write}");
+        }
+    }
+}
+
+#[test]
+fn a_source_that_drops_the_connection_is_read_on() {
+    let source = source();
+    let target = Database::new();
+    let proxy = Proxy::new(source.port());
+    let setu = pipeline(&through(&source, &proxy), &target.url(), "append");
+    proxy.break_after_receiving(6 << 20);
+    let report = setu.report("run pipeline.yaml --mode staged");
+    assert!(proxy.has_broken());
+    assert_eq!(report["streams"][0]["rows"], ROWS, "{report}");
+    assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
+}
+
+#[test]
+fn a_destination_that_stays_away_ends_the_run_which_goes_on_later() {
+    let source = source();
+    let target = Database::new();
+    let proxy = Proxy::new(target.port());
+    let setu = pipeline(&source.url(), &through(&target, &proxy), "append");
+    setu.succeed("extract pipeline.yaml --run r1");
+    proxy.break_after_sending(6 << 20);
+    let load = setu.spawn_heard("load pipeline.yaml --run r1");
+    setu_tests::wait_until("the connection breaks", || proxy.has_broken());
+    proxy.refuse();
+    let started = Instant::now();
+    setu_tests::Outcome::of(load)
+        .assert_status(1)
+        .assert_clear_failure(&["public.many", &proxy.port().to_string()]);
+    assert!(started.elapsed() < Duration::from_secs(120), "it gives up");
+    proxy.open();
+    let report = setu.report("load pipeline.yaml --run r1");
+    assert!(
+        report["streams"][0]["partsSkipped"].as_u64() >= Some(1),
+        "{report}"
+    );
+    assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
+}
+
+/// A file system of so many bytes, unmounted at the end.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(at: std::path::PathBuf, bytes: u64) -> Self {
+        std::fs::create_dir_all(&at).expect("a folder");
+        let disk = SmallDisk(at);
+        disk.run("mount", &["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]);
+        disk
+    }
+
+    fn grow(&self, bytes: u64) {
+        self.run("mount", &["-o", &format!("remount,size={bytes}")]);
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) {
+        let status = Command::new(program).args(arguments).arg(&self.0).status();
+        assert!(
+            status.expect("mount").success(),
+            "`{program}` of a tmpfs failed; these tests need to run as root"
+        );
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // A file system that stays mounted is as temporary as the folder.
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_blob_store_that_is_full_ends_the_run_which_goes_on_later() {
+    let source = source();
+    let target = Database::new();
+    let setu = pipeline(&source.url(), &target.url(), "overwrite");
+    let disk = SmallDisk::mount(setu.path("blob"), 3 << 20);
+    setu.line("run pipeline.yaml --mode staged --run r1")
+        .assert_status(1)
+        .assert_clear_failure(&["public.many", "part-0000", "No space left"]);
+    assert_eq!(target.value("SELECT to_regclass('public.many')"), None);
+    disk.grow(64 << 20);
+    let report = setu.report("run pipeline.yaml --mode staged --run r1");
+    assert!(report["streams"][0]["rows"] == ROWS, "{report}");
+    assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
+}
