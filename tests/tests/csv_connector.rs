@@ -221,7 +221,7 @@ fn one_file_that_cannot_be_read_does_not_stop_the_others_of_its_folder() {
     symlink(setu.path("elsewhere/far.csv"), setu.path("in/absolute.csv")).unwrap();
     symlink("loop.csv", setu.path("in/loop.csv")).unwrap();
     setu.write("in/locked.csv", good);
-    fs::set_permissions(setu.path("in/locked.csv"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(setu.path("in/locked.csv"), fs::Permissions::from_mode(0o000)).unwrap();
 
     let outside = "is a symbolic link that leads out of the folder";
     let mut expected = vec![

@@ -13,8 +13,8 @@ pub(super) struct FencedWriter<'a> {
 }
 
 impl<'a> FencedWriter<'a> {
-    pub(super) fn new(inner: Box<dyn Writer + 'a>, fence: Arc<dyn Fence>) -> Box<dyn Writer + 'a> {
-        Box::new(FencedWriter { inner, fence })
+    pub(super) fn new(inner: Box<dyn Writer + 'a>, fence: Arc<dyn Fence>) -> Self {
+        FencedWriter { inner, fence }
     }
 }
 

@@ -294,7 +294,7 @@ impl<'a> Stream<'a> {
         self.started(Phase::Load, Some(manifest.rows_total), rows_before);
         self.report.parts_skipped = after;
         let mut reader = source.read(&request)?;
-        self.copy(&mut *reader, &mut *writer, Commits::EachChunk { after })?;
+        self.copy(&mut *reader, &mut writer, Commits::EachChunk { after })?;
 
         self.report.rows = manifest.rows_total;
         self.report.parts = manifest.parts.len() as u64;
@@ -331,7 +331,7 @@ impl<'a> Stream<'a> {
         })?;
         let stream = self.record.stream.clone();
         let mut writer = RecordedWriter {
-            inner: FencedWriter::new(inner, self.run.fence.clone()),
+            inner: Box::new(FencedWriter::new(inner, self.run.fence.clone())),
             record: &self.run.record,
             stream: &stream,
             mark: mark.clone(),

@@ -245,7 +245,7 @@ enum State {
         threads: Threads,
     },
     /// All parts are stored; the complete manifest may not be.
-    Landed(OwnManifest),
+    Landed(Box<OwnManifest>),
     Finished(LoadSummary),
     Failed(Error),
 }
@@ -375,7 +375,7 @@ impl Writer for SinkWriter {
     fn finish(&mut self, high_water_mark: Option<String>) -> Result<LoadSummary> {
         let landed = match self.state.take() {
             Some(State::Running { queue, threads }) => self.land(&queue, threads),
-            Some(State::Landed(manifest)) => Ok(manifest),
+            Some(State::Landed(own)) => Ok(*own),
             Some(State::Finished(summary)) => {
                 self.state = Some(State::Finished(summary));
                 return Ok(summary);
@@ -394,7 +394,7 @@ impl Writer for SinkWriter {
         let summary = summary(&own.manifest);
         self.state = Some(match completed {
             Ok(()) => State::Finished(summary),
-            Err(_) => State::Landed(own),
+            Err(_) => State::Landed(Box::new(own)),
         });
         completed.map(|()| summary)
     }
