@@ -15,7 +15,7 @@ use crate::runner::{Collected, Retention, collect};
 
 /// Removes what the arguments do not keep, and shows it.
 pub(super) fn gc(arguments: &GcArguments, console: &Console) -> Result<(), Failure> {
-    let store = Store::open(&StoreArguments {
+    let store = Store::find(&StoreArguments {
         pipeline: arguments.job.pipeline.clone(),
         job: arguments.job.job.clone(),
     })?;
@@ -25,7 +25,11 @@ pub(super) fn gc(arguments: &GcArguments, console: &Console) -> Result<(), Failu
         unfinished: arguments.unfinished,
         dry_run: arguments.dry_run,
     };
-    let collected = collect(&store.blob, &store.any_run()?, &retention)?;
+    // A pipeline that has not run yet is no mistake of whoever cleans up every night.
+    let collected = match store {
+        Ok(store) => collect(&store.blob, &store.any_run()?, &retention)?,
+        Err(_) => Vec::new(),
+    };
     let mut output = Output::new();
     if arguments.json {
         output.json(&collected.iter().map(as_json).collect::<Vec<_>>())?;

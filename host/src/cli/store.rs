@@ -20,20 +20,28 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens the store that the arguments, the environment or the current folder name.
+    /// Opens the store that the arguments, the environment or the current folder name, which must exist.
     pub(super) fn open(arguments: &StoreArguments) -> Result<Store, Failure> {
+        match Store::find(arguments)? {
+            Ok(store) => Ok(store),
+            Err(spec) => Err(Failure::failed(format!(
+                "nothing has been staged yet in {}",
+                described(&spec)
+            ))),
+        }
+    }
+
+    /// The same, or how the store would be opened if it existed.
+    pub(super) fn find(arguments: &StoreArguments) -> Result<Result<Store, Spec>, Failure> {
         let (spec, pipeline) = match (&arguments.pipeline, &arguments.job) {
             (Some(path), _) => of_job(pipeline_job(path)?),
             (None, Some(path)) => of_job(Job::read_file(path).map_err(Failure::wrong)?),
             (None, None) => (nearby()?, None),
         };
-        match open_existing(&spec)? {
+        Ok(match open_existing(&spec)? {
             Some(blob) => Ok(Store { blob, pipeline }),
-            None => Err(Failure::failed(format!(
-                "nothing has been staged yet in {}",
-                described(&spec)
-            ))),
-        }
+            None => Err(spec),
+        })
     }
 
     /// All runs, the newest first.
