@@ -17,6 +17,13 @@ pub enum Fault {
     },
     /// Nothing is asked of the server; every request is answered with this status and no body.
     Answer(u16),
+    /// The same for so many requests; later ones come through.
+    AnswerTimes {
+        /// The status.
+        status: u16,
+        /// How many requests are answered so.
+        times: usize,
+    },
     /// The server sees the path without this prefix, which a header tells it, as a reverse proxy does it.
     StripPrefix(&'static str),
     /// The answer to each of the next so many requests whose first line starts so is thrown away after the server
@@ -72,6 +79,11 @@ impl HttpProxy {
         self.port
     }
 
+    /// From now on this happens.
+    pub fn set(&self, fault: Fault) {
+        *lock(&self.state.fault) = fault;
+    }
+
     /// The first lines of all requests so far.
     pub fn requests(&self) -> Vec<String> {
         lock(&self.state.requests).clone()
@@ -83,7 +95,7 @@ impl State {
         let (head, rest) = read_head(&mut client)?;
         let line = head.lines().next()?.to_owned();
         lock(&self.requests).push(line.clone());
-        let fault = lock(&self.fault).clone();
+        let fault = self.next_fault();
         let (mut line, mut headers) = (line, "Connection: close\r\n".to_owned());
         match fault {
             Fault::Answer(status) => {
@@ -99,7 +111,7 @@ impl State {
                 line = line.replacen(&format!(" {prefix}/"), " /", 1);
                 headers += &format!("X-Forwarded-Prefix: {prefix}\r\n");
             }
-            Fault::CutAnswers { .. } | Fault::LoseAnswers { .. } => {}
+            Fault::CutAnswers { .. } | Fault::LoseAnswers { .. } | Fault::AnswerTimes { .. } => {}
         }
         let mut server = TcpStream::connect(("127.0.0.1", self.server)).ok()?;
         let others = head.split_once("\r\n")?.1;
@@ -111,6 +123,21 @@ impl State {
         thread::spawn(move || std::io::copy(&mut from, &mut to));
         self.answer(&line, server, &client);
         client.shutdown(Shutdown::Both).ok()
+    }
+
+    /// What happens to the next request.
+    fn next_fault(&self) -> Fault {
+        let mut fault = lock(&self.fault);
+        match &mut *fault {
+            Fault::AnswerTimes {
+                status,
+                times: times @ 1..,
+            } => {
+                *times -= 1;
+                Fault::Answer(*status)
+            }
+            other => other.clone(),
+        }
     }
 
     /// Passes the server's answer on, as far as it gets.

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use setu_tests::{Database, Proxy, Setu};
+use setu_tests::{Bucket, Database, Fault, HttpProxy, Outcome, Proxy, Setu, wait_until};
 
 const ROWS: usize = 220_000;
 const DIGEST: &str = "SELECT count(*), md5(string_agg(t::text, '|' ORDER BY t::text)) FROM many t";
@@ -19,12 +19,16 @@ fn source() -> Database {
 }
 
 fn pipeline(source: &str, target: &str, write: &str) -> Setu {
+    staged_in("{ backend: fs, fsRoot: blob }", source, target, write)
+}
+
+fn staged_in(staging: &str, source: &str, target: &str, write: &str) -> Setu {
     Setu::with_pipeline(&format!(
         "pipeline: p\n\
          source: {{ connector: postgres, config: {{ url: \"{source}\" }} }}\n\
          destination: {{ connector: postgres, config: {{ url: \"{target}\" }} }}\n\
          streams:\n  - name: public.many\n    write: {write}\n\
-         staging: {{ backend: fs, fsRoot: blob }}\n"
+         staging: {staging}\n"
     ))
 }
 
@@ -75,10 +79,10 @@ fn a_destination_that_stays_away_ends_the_run_which_goes_on_later() {
     setu.succeed("extract pipeline.yaml --run r1");
     proxy.break_after_sending(6 << 20);
     let load = setu.spawn_heard("load pipeline.yaml --run r1");
-    setu_tests::wait_until("the connection breaks", || proxy.has_broken());
+    wait_until("the connection breaks", || proxy.has_broken());
     proxy.refuse();
     let started = Instant::now();
-    setu_tests::Outcome::of(load)
+    Outcome::of(load)
         .assert_status(1)
         .assert_clear_failure(&["public.many", &proxy.port().to_string()]);
     assert!(started.elapsed() < Duration::from_secs(120), "it gives up");
@@ -88,6 +92,67 @@ fn a_destination_that_stays_away_ends_the_run_which_goes_on_later() {
         report["streams"][0]["partsSkipped"].as_u64() >= Some(1),
         "{report}"
     );
+    assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
+}
+
+/// A run that stages in S3 through a proxy, into a table without a key.
+fn through_a_proxy() -> (Setu, Database, Database, HttpProxy) {
+    let (source, target, bucket) = (source(), Database::new(), Bucket::new());
+    target.execute("CREATE TABLE many (id int, h text)");
+    let proxy = HttpProxy::new(bucket.port(), PASS);
+    let staging = serde_json::to_string(&bucket.spec_through(proxy.port(), "")).expect("JSON");
+    let setu = staged_in(&staging, &source.url(), &target.url(), "append");
+    (setu, source, target, proxy)
+}
+
+const PASS: Fault = Fault::AnswerTimes {
+    status: 503,
+    times: 0,
+};
+
+#[test]
+fn a_blob_store_that_is_busy_for_a_while_is_asked_again() {
+    let (setu, source, target, proxy) = through_a_proxy();
+    // Fewer than one request is retried at the start, and more than that once rows are on their way.
+    proxy.set(Fault::AnswerTimes {
+        status: 503,
+        times: 2,
+    });
+    let run = setu.spawn_heard("run pipeline.yaml --mode staged --run r1");
+    wait_until("a part is put", || {
+        proxy
+            .requests()
+            .iter()
+            .any(|request| request.starts_with("PUT") && request.contains("/part-"))
+    });
+    proxy.set(Fault::AnswerTimes {
+        status: 503,
+        times: 10,
+    });
+    Outcome::of(run).assert_status(0);
+    assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
+}
+
+#[test]
+fn a_blob_store_that_stays_busy_ends_the_run_which_goes_on_later() {
+    let (setu, source, target, proxy) = through_a_proxy();
+    let run = setu.spawn_heard("run pipeline.yaml --mode staged --run r1");
+    wait_until("a part is put", || {
+        proxy
+            .requests()
+            .iter()
+            .any(|request| request.starts_with("PUT") && request.contains("/part-"))
+    });
+    proxy.set(Fault::Answer(503));
+    let started = Instant::now();
+    let outcome = Outcome::of(run);
+    outcome
+        .assert_status(1)
+        .assert_clear_failure(&["HTTP 503", &format!("127.0.0.1:{}", proxy.port())]);
+    assert!(started.elapsed() < Duration::from_secs(180), "it gives up");
+    proxy.set(PASS);
+    // Its lease could not be given back, but its process is known to be gone.
+    setu.succeed("run pipeline.yaml --mode staged --run r1");
     assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
 }
 
