@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use setu::blob::{self, Blob};
+use setu::blob;
 use setu_tests::server::{PASSWORD, SCRAM_USER};
 use setu_tests::{Bucket, Database, Setu};
 
