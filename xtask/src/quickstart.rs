@@ -86,7 +86,12 @@ fn outputs(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = entries
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<Vec<_>, _>>()?;
-    files.retain(|file| file.is_file());
+    // What the connector keeps for itself is hidden.
+    let is_hidden = |file: &Path| {
+        file.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with('.'))
+    };
+    files.retain(|file| file.is_file() && !is_hidden(file));
     files.sort();
     Ok(files)
 }
