@@ -98,7 +98,11 @@ fn collect(root: &Path, folder: &Path, keys: &mut Vec<String>) {
         if path.is_dir() {
             collect(root, &path, keys);
         } else if let Ok(key) = path.strip_prefix(root) {
-            keys.push(key.to_string_lossy().into_owned());
+            let key = key.to_string_lossy();
+            // No key has a backslash: the store's own files have one.
+            if !key.contains('\\') {
+                keys.push(key.into_owned());
+            }
         }
     }
 }

@@ -40,6 +40,8 @@ fn keys_manifest_and_parts_are_as_documented() {
     assert_eq!(
         staged_keys(&setu.path("blob")),
         [
+            format!("{folder}/_extract.json"),
+            format!("{folder}/_load.json"),
             format!("{folder}/_run.json"),
             format!("{folder}/stream/public_user_accounts/_manifest.json"),
             format!("{folder}/stream/public_user_accounts/part-000000.jsonl.gz"),

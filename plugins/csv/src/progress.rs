@@ -206,8 +206,7 @@ impl Paths {
     /// Removes every unfinished file of the target but one.
     pub(crate) fn remove_others(&self, keep: &Path) -> Result<()> {
         let prefix = self.unfinished_prefix();
-        for entry in fs::read_dir(&self.folder).map_err(|error| at(&self.folder, error))? {
-            let path = entry.map_err(|error| at(&self.folder, error))?.path();
+        for path in self.list()? {
             let name = path
                 .file_name()
                 .and_then(|name| name.to_str())
@@ -220,6 +219,20 @@ impl Paths {
             }
         }
         Ok(())
+    }
+
+    /// What lies in the folder. Other streams are loaded into it at the same time, and a file of theirs that is renamed
+    /// while WASI looks at it makes the whole listing fail; then it is made again.
+    fn list(&self) -> Result<Vec<PathBuf>> {
+        let mut tries = 0;
+        loop {
+            let entries = fs::read_dir(&self.folder);
+            let paths = entries.and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+            match paths {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < 100 => tries += 1,
+                paths => return paths.map_err(|error: io::Error| at(&self.folder, error)),
+            }
+        }
     }
 
     /// Makes renames in the folder durable, where the system can.
