@@ -253,6 +253,14 @@ impl std::fmt::Display for Outcome {
     }
 }
 
+/// Kills a command, and waits until it is gone.
+#[track_caller]
+pub fn kill(mut child: Child) {
+    if let Err(error) = child.kill().and_then(|()| child.wait()) {
+        panic!("cannot kill process {}: {error}", child.id());
+    }
+}
+
 /// The `setu` to test: the one that `cargo xtask test` has built, or one that cargo brings up to date now.
 fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();

@@ -7,6 +7,7 @@ use std::{env, process};
 
 use postgres::{Client, NoTls};
 
+use crate::proxy::Proxy;
 use crate::server::{SUPERUSER, Server};
 
 /// An empty database; dropping it drops it on the server.
@@ -67,7 +68,12 @@ impl Database {
         self.url_for(SUPERUSER, "127.0.0.1", self.port)
     }
 
-    /// A connection URL of another user, host or port (a proxy's).
+    /// The same through a proxy.
+    pub fn url_through(&self, proxy: &Proxy) -> String {
+        self.url_for(SUPERUSER, "127.0.0.1", proxy.port())
+    }
+
+    /// A connection URL of another user, host or port.
     pub fn url_for(&self, user: &str, host: &str, port: u16) -> String {
         format!("postgres://{user}@{host}:{port}/{}", self.name)
     }

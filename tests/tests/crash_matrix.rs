@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 use setu::blob::{self, Key, Spec};
-use setu_tests::{Bucket, Database, Setu};
+use setu_tests::{Bucket, Database, Setu, kill};
 
 /// Two parts.
 const ROWS: usize = 50_100;
@@ -329,8 +329,7 @@ fn a_run_that_is_killed_again_and_again_comes_through() {
             if run.try_wait().expect("it can be asked").is_some() {
                 break;
             }
-            run.kill().expect("it runs");
-            run.wait().expect("it ends");
+            kill(run);
         }
         assert_eq!(stage.complete(), expected, "{mode} {write}");
     }

@@ -4,41 +4,12 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use setu_tests::many::{self, DIGEST, ROWS};
 use setu_tests::{Bucket, Database, Fault, HttpProxy, Outcome, Proxy, Setu, wait_until};
-
-const ROWS: usize = 220_000;
-const DIGEST: &str = "SELECT count(*), md5(string_agg(t::text, '|' ORDER BY t::text)) FROM many t";
-
-fn source() -> Database {
-    let source = Database::new();
-    source.execute(&format!(
-        "CREATE TABLE many AS SELECT i AS id, md5(i::text) AS h FROM generate_series(1, {ROWS}) i;
-         ALTER TABLE many ADD PRIMARY KEY (id);"
-    ));
-    source
-}
-
-fn pipeline(source: &str, target: &str, write: &str) -> Setu {
-    staged_in("{ backend: fs, fsRoot: blob }", source, target, write)
-}
-
-fn staged_in(staging: &str, source: &str, target: &str, write: &str) -> Setu {
-    Setu::with_pipeline(&format!(
-        "pipeline: p\n\
-         source: {{ connector: postgres, config: {{ url: \"{source}\" }} }}\n\
-         destination: {{ connector: postgres, config: {{ url: \"{target}\" }} }}\n\
-         streams:\n  - name: public.many\n    write: {write}\n\
-         staging: {staging}\n"
-    ))
-}
-
-fn through(database: &Database, proxy: &Proxy) -> String {
-    database.url_for("postgres", "127.0.0.1", proxy.port())
-}
 
 #[test]
 fn a_destination_that_drops_the_connection_in_a_copy_is_written_to_again() {
-    let source = source();
+    let source = many::source();
     for mode in ["staged", "direct"] {
         for write in ["append", "overwrite", "upsert"] {
             let target = Database::new();
@@ -47,8 +18,8 @@ fn a_destination_that_drops_the_connection_in_a_copy_is_written_to_again() {
                 target.execute("CREATE TABLE many (id int, h text)");
             }
             let proxy = Proxy::new(target.port());
-            let setu = pipeline(&source.url(), &through(&target, &proxy), write);
-            proxy.break_after_sending(6 << 20);
+            let setu = many::pipeline(&source.url(), &target.url_through(&proxy), write);
+            proxy.break_after_sending(many::MIDDLE);
             let outcome = setu.succeed(&format!("run pipeline.yaml --mode {mode}"));
             assert!(proxy.has_broken(), "{mode} {write}");
             assert!(outcome.stderr.contains("again in"), "{mode} {write}: {outcome}");
@@ -59,11 +30,11 @@ fn a_destination_that_drops_the_connection_in_a_copy_is_written_to_again() {
 
 #[test]
 fn a_source_that_drops_the_connection_is_read_on() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(source.port());
-    let setu = pipeline(&through(&source, &proxy), &target.url(), "append");
-    proxy.break_after_receiving(6 << 20);
+    let setu = many::pipeline(&source.url_through(&proxy), &target.url(), "append");
+    proxy.break_after_receiving(many::MIDDLE);
     let report = setu.report("run pipeline.yaml --mode staged");
     assert!(proxy.has_broken());
     assert_eq!(report["streams"][0]["rows"], ROWS, "{report}");
@@ -72,12 +43,12 @@ fn a_source_that_drops_the_connection_is_read_on() {
 
 #[test]
 fn a_destination_that_stays_away_ends_the_run_which_goes_on_later() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(target.port());
-    let setu = pipeline(&source.url(), &through(&target, &proxy), "append");
+    let setu = many::pipeline(&source.url(), &target.url_through(&proxy), "append");
     setu.succeed("extract pipeline.yaml --run r1");
-    proxy.break_after_sending(6 << 20);
+    proxy.break_after_sending(many::MIDDLE);
     let load = setu.spawn_heard("load pipeline.yaml --run r1");
     wait_until("the connection breaks", || proxy.has_broken());
     proxy.refuse();
@@ -97,18 +68,29 @@ fn a_destination_that_stays_away_ends_the_run_which_goes_on_later() {
 
 /// A run that stages in S3 through a proxy, into a table without a key.
 fn through_a_proxy() -> (Setu, Database, Database, HttpProxy) {
-    let (source, target, bucket) = (source(), Database::new(), Bucket::new());
+    let (source, target, bucket) = (many::source(), Database::new(), Bucket::new());
     target.execute("CREATE TABLE many (id int, h text)");
     let proxy = HttpProxy::new(bucket.port(), PASS);
     let staging = serde_json::to_string(&bucket.spec_through(proxy.port(), "")).expect("JSON");
-    let setu = staged_in(&staging, &source.url(), &target.url(), "append");
-    (setu, source, target, proxy)
+    let yaml = many::yaml(&source.url(), &target.url(), "write: append", &staging);
+    (Setu::with_pipeline(&yaml), source, target, proxy)
 }
 
 const PASS: Fault = Fault::AnswerTimes {
     status: 503,
     times: 0,
 };
+
+/// Rows are on their way once the blob store is asked to take a part.
+#[track_caller]
+fn wait_for_a_part(proxy: &HttpProxy) {
+    wait_until("a part is put", || {
+        proxy
+            .requests()
+            .iter()
+            .any(|request| request.starts_with("PUT") && request.contains("/part-"))
+    });
+}
 
 #[test]
 fn a_blob_store_that_is_busy_for_a_while_is_asked_again() {
@@ -119,12 +101,7 @@ fn a_blob_store_that_is_busy_for_a_while_is_asked_again() {
         times: 2,
     });
     let run = setu.spawn_heard("run pipeline.yaml --mode staged --run r1");
-    wait_until("a part is put", || {
-        proxy
-            .requests()
-            .iter()
-            .any(|request| request.starts_with("PUT") && request.contains("/part-"))
-    });
+    wait_for_a_part(&proxy);
     proxy.set(Fault::AnswerTimes {
         status: 503,
         times: 10,
@@ -137,12 +114,7 @@ fn a_blob_store_that_is_busy_for_a_while_is_asked_again() {
 fn a_blob_store_that_stays_busy_ends_the_run_which_goes_on_later() {
     let (setu, source, target, proxy) = through_a_proxy();
     let run = setu.spawn_heard("run pipeline.yaml --mode staged --run r1");
-    wait_until("a part is put", || {
-        proxy
-            .requests()
-            .iter()
-            .any(|request| request.starts_with("PUT") && request.contains("/part-"))
-    });
+    wait_for_a_part(&proxy);
     proxy.set(Fault::Answer(503));
     let started = Instant::now();
     let outcome = Outcome::of(run);
@@ -192,9 +164,9 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_blob_store_that_is_full_ends_the_run_which_goes_on_later() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
-    let setu = pipeline(&source.url(), &target.url(), "overwrite");
+    let setu = many::pipeline(&source.url(), &target.url(), "overwrite");
     let disk = SmallDisk::mount(setu.path("blob"), 3 << 20);
     setu.line("run pipeline.yaml --mode staged --run r1")
         .assert_status(1)

@@ -2,10 +2,8 @@
 
 use std::process::{Child, Command};
 
-use setu_tests::{Database, Outcome, Proxy, Setu, StagedStream, wait_until};
-
-const ROWS: usize = 220_000;
-const DIGEST: &str = "SELECT count(*), md5(string_agg(t::text, '|' ORDER BY id)) FROM many t";
+use setu_tests::many::{self, DIGEST, ROWS};
+use setu_tests::{Database, Outcome, Proxy, Setu, StagedStream, kill, wait_until};
 
 struct Scene {
     setu: Setu,
@@ -24,33 +22,20 @@ enum Slow {
 
 impl Scene {
     fn new(slow: Slow, write: &str) -> Self {
-        let (source, target) = (Database::new(), Database::new());
-        source.execute(&format!(
-            "CREATE TABLE many AS SELECT i AS id, md5(i::text) AS h FROM generate_series(1, {ROWS}) i;
-             ALTER TABLE many ADD PRIMARY KEY (id);"
-        ));
+        let (source, target) = (many::source(), Database::new());
         let behind = match slow {
             Slow::Source => &source,
             Slow::Target => &target,
         };
         let proxy = Proxy::new(behind.port());
-        let slow_url = behind.url_for("postgres", "127.0.0.1", proxy.port());
-        let pipeline = |source: &str, target: &str| {
-            format!(
-                "pipeline: p\n\
-                 source: {{ connector: postgres, config: {{ url: \"{source}\" }} }}\n\
-                 destination: {{ connector: postgres, config: {{ url: \"{target}\" }} }}\n\
-                 streams:\n  - name: public.many\n    write: {write}\n\
-                 staging: {{ backend: fs, fsRoot: blob }}\n"
-            )
+        let (from, to) = match slow {
+            Slow::Source => (source.url_through(&proxy), target.url()),
+            Slow::Target => (source.url(), target.url_through(&proxy)),
         };
-        let setu = Setu::with_pipeline(&pipeline(&source.url(), &target.url()));
-        let slow = match slow {
-            Slow::Source => pipeline(&slow_url, &target.url()),
-            Slow::Target => pipeline(&source.url(), &slow_url),
-        };
-        setu.write("slow.yaml", slow);
-        let staged = StagedStream::new(setu.path("blob"), "p", "r1", "public_many");
+        let setu = many::pipeline(&source.url(), &target.url(), write);
+        let stream = format!("write: {write}");
+        setu.write("slow.yaml", many::yaml(&from, &to, &stream, many::STAGING));
+        let staged = many::staged(&setu);
         Scene {
             setu,
             source,
@@ -62,9 +47,7 @@ impl Scene {
 
     /// An extract that has staged a part and stalls.
     fn stalled_extract(&self) -> Child {
-        self.proxy.stall_after_receiving(6 << 20);
-        let child = self.setu.spawn_heard("extract slow.yaml --run r1");
-        wait_until("a part is named", || self.staged.named_parts() >= 1);
+        let child = many::stalling_extract(&self.setu, "extract slow.yaml --run r1", &self.proxy, 1);
         wait_until("it stalls", || self.proxy.is_stalled());
         child
     }
@@ -72,10 +55,7 @@ impl Scene {
     /// A load that has committed a part and stalls.
     fn stalled_load(&self) -> Child {
         self.setu.succeed("extract pipeline.yaml --run r1");
-        self.proxy.stall_after_sending(6 << 20);
-        let child = self.setu.spawn_heard("load slow.yaml --run r1");
-        wait_until("it stalls", || self.proxy.is_stalled());
-        child
+        many::stalling_load(&self.setu, "load slow.yaml --run r1", &self.proxy)
     }
 
     #[track_caller]
@@ -183,9 +163,7 @@ fn a_process_that_was_frozen_wakes_up_and_harms_nothing() {
 #[test]
 fn a_run_that_is_under_way_is_not_started_a_second_time() {
     let scene = Scene::new(Slow::Target, "append");
-    scene.proxy.stall_after_sending(6 << 20);
-    let mut first = scene.setu.spawn_heard("run slow.yaml --mode staged");
-    wait_until("it stalls", || scene.proxy.is_stalled());
+    let first = many::stalling_load(&scene.setu, "run slow.yaml --mode staged", &scene.proxy);
     scene
         .setu
         .line("run slow.yaml --mode staged")
@@ -200,8 +178,7 @@ fn a_run_that_is_under_way_is_not_started_a_second_time() {
     );
 
     // A dead one is no obstacle.
-    first.kill().expect("it runs");
-    first.wait().expect("it ends");
+    kill(first);
     scene.proxy.open();
     let listed = scene.setu.succeed("runs --pipeline slow.yaml");
     assert!(listed.stdout.contains("unfinished"), "{listed}");

@@ -1,25 +1,10 @@
 //! Retention: old runs go, what is under way or waits to be loaded stays, and so does the state.
 
-use setu_tests::{Database, Proxy, Setu, StagedStream, staged_keys, wait_until};
+use setu_tests::{Database, Outcome, Proxy, Setu, many, staged_keys};
 
 fn pipeline(source: &str, target: &Database) -> Setu {
-    Setu::with_pipeline(&format!(
-        "pipeline: p\n\
-         source: {{ connector: postgres, config: {{ url: \"{source}\" }} }}\n\
-         destination: {{ connector: postgres, config: {{ url: \"{}\" }} }}\n\
-         streams: [{{ name: public.many, mode: incremental, cursor: id }}]\n\
-         staging: {{ backend: fs, fsRoot: blob }}\n",
-        target.url()
-    ))
-}
-
-fn source(rows: usize) -> Database {
-    let source = Database::new();
-    source.execute(&format!(
-        "CREATE TABLE many AS SELECT i AS id, md5(i::text) AS h FROM generate_series(1, {rows}) i;
-         ALTER TABLE many ADD PRIMARY KEY (id);"
-    ));
-    source
+    let stream = "mode: incremental, cursor: id";
+    Setu::with_pipeline(&many::yaml(source, &target.url(), stream, many::STAGING))
 }
 
 /// The runs of which anything is left.
@@ -34,7 +19,7 @@ fn runs(setu: &Setu) -> Vec<String> {
 
 #[test]
 fn old_runs_are_removed_and_the_next_run_goes_on_from_the_state() {
-    let (source, target) = (source(100), Database::new());
+    let (source, target) = (many::source_of(100), Database::new());
     let setu = pipeline(&source.url(), &target);
     for run in ["a", "b", "c"] {
         source.execute("INSERT INTO many SELECT max(id) + 1, 'new' FROM many");
@@ -80,23 +65,20 @@ fn old_runs_are_removed_and_the_next_run_goes_on_from_the_state() {
 
 #[test]
 fn a_run_under_way_is_left_alone_and_comes_through() {
-    let (source, target) = (source(220_000), Database::new());
+    let (source, target) = (many::source(), Database::new());
     let proxy = Proxy::new(source.port());
-    let setu = pipeline(&source.url_for("postgres", "127.0.0.1", proxy.port()), &target);
-    let staged = StagedStream::new(setu.path("blob"), "p", "r1", "public_many");
-    proxy.stall_after_receiving(6 << 20);
-    let mut extract = setu.spawn("extract pipeline.yaml --run r1");
-    wait_until("a part is named", || staged.named_parts() >= 1);
+    let setu = pipeline(&source.url_through(&proxy), &target);
+    let extract = many::stalling_extract(&setu, "extract pipeline.yaml --run r1", &proxy, 1);
     let collected = setu
         .succeed("gc pipeline.yaml --older-than 0s --unfinished --json")
         .json();
     assert_eq!(collected, serde_json::json!([]));
     proxy.open();
-    assert!(extract.wait().expect("it ends").success());
+    Outcome::of(extract).assert_status(0);
     setu.succeed("load pipeline.yaml --run r1");
     assert_eq!(
-        target.value("SELECT count(*) FROM many").as_deref(),
-        Some("220000")
+        target.value("SELECT count(*) FROM many"),
+        Some(many::ROWS.to_string())
     );
 }
 

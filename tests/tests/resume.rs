@@ -1,49 +1,18 @@
 //! A process that is killed in its middle, and the same command again: the result is as if nothing had happened.
 
-use setu_tests::{Database, Proxy, Setu, StagedStream, staged_keys, wait_until};
-
-const ROWS: usize = 220_000;
-
-/// A table that makes five parts.
-fn source() -> Database {
-    let database = Database::new();
-    database.execute(&format!(
-        "CREATE TABLE many AS SELECT i AS id, md5(i::text) AS h FROM generate_series(1, {ROWS}) i;
-         ALTER TABLE many ADD PRIMARY KEY (id);"
-    ));
-    database
-}
-
-fn pipeline(source: &str, target: &str, write: &str) -> Setu {
-    Setu::with_pipeline(&format!(
-        "pipeline: p\n\
-         source: {{ connector: postgres, config: {{ url: \"{source}\" }} }}\n\
-         destination: {{ connector: postgres, config: {{ url: \"{target}\" }} }}\n\
-         streams:\n  - name: public.many\n    write: {write}\n\
-         staging: {{ backend: fs, fsRoot: blob }}\n"
-    ))
-}
-
-fn through(database: &Database, proxy: &Proxy) -> String {
-    database.url_for("postgres", "127.0.0.1", proxy.port())
-}
-
-const DIGEST: &str = "SELECT count(*), md5(string_agg(t::text, '|' ORDER BY id)) FROM many t";
+use setu_tests::many::{self, DIGEST, ROWS};
+use setu_tests::{Database, Outcome, Proxy, kill, staged_keys, wait_until};
 
 #[test]
 fn an_extract_that_was_killed_goes_on_after_its_last_named_part() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(source.port());
-    let setu = pipeline(&through(&source, &proxy), &target.url(), "overwrite");
-    let staged = StagedStream::new(setu.path("blob"), "p", "r1", "public_many");
+    let setu = many::pipeline(&source.url_through(&proxy), &target.url(), "overwrite");
+    let staged = many::staged(&setu);
 
-    // 220,000 rows are about 10 MB on the wire: enough for two parts, not for all five.
-    proxy.stall_after_receiving(6 << 20);
-    let mut extract = setu.spawn("extract pipeline.yaml --run r1");
-    wait_until("two parts are named", || staged.named_parts() >= 2);
-    extract.kill().expect("it runs");
-    extract.wait().expect("it ends");
+    let extract = many::stalling_extract(&setu, "extract pipeline.yaml --run r1", &proxy, 2);
+    kill(extract);
     let first = staged.manifest();
     let kept = first["parts"].as_array().expect("parts").len();
     assert_eq!(first["status"], "extracting");
@@ -78,13 +47,9 @@ fn an_extract_that_cannot_be_resumed_starts_over() {
     ));
     let target = Database::new();
     let proxy = Proxy::new(source.port());
-    let setu = pipeline(&through(&source, &proxy), &target.url(), "overwrite");
-    let staged = StagedStream::new(setu.path("blob"), "p", "r1", "public_many");
-    proxy.stall_after_receiving(6 << 20);
-    let mut extract = setu.spawn("extract pipeline.yaml --run r1");
-    wait_until("a part is named", || staged.named_parts() >= 1);
-    extract.kill().expect("it runs");
-    extract.wait().expect("it ends");
+    let setu = many::pipeline(&source.url_through(&proxy), &target.url(), "overwrite");
+    let extract = many::stalling_extract(&setu, "extract pipeline.yaml --run r1", &proxy, 1);
+    kill(extract);
 
     proxy.open();
     setu.succeed("run pipeline.yaml --mode staged --run r1");
@@ -93,16 +58,12 @@ fn an_extract_that_cannot_be_resumed_starts_over() {
 
 #[test]
 fn an_extract_of_a_table_that_was_emptied_and_filled_anew_starts_over() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(source.port());
-    let setu = pipeline(&through(&source, &proxy), &target.url(), "overwrite");
-    let staged = StagedStream::new(setu.path("blob"), "p", "r1", "public_many");
-    proxy.stall_after_receiving(6 << 20);
-    let mut extract = setu.spawn("extract pipeline.yaml --run r1");
-    wait_until("a part is named", || staged.named_parts() >= 1);
-    extract.kill().expect("it runs");
-    extract.wait().expect("it ends");
+    let setu = many::pipeline(&source.url_through(&proxy), &target.url(), "overwrite");
+    let extract = many::stalling_extract(&setu, "extract pipeline.yaml --run r1", &proxy, 1);
+    kill(extract);
 
     // The server notices that the reader is gone when it writes on, and lets go of the table.
     proxy.open();
@@ -116,19 +77,15 @@ fn an_extract_of_a_table_that_was_emptied_and_filled_anew_starts_over() {
 
 /// Kills a load once some of its rows are durable, then loads again.
 fn kill_a_load(write: &str, committed: impl Fn(&Database) -> bool) {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(target.port());
-    let setu = pipeline(&source.url(), &through(&target, &proxy), write);
+    let setu = many::pipeline(&source.url(), &target.url_through(&proxy), write);
     setu.succeed("extract pipeline.yaml --run r1");
 
-    proxy.stall_after_sending(6 << 20);
-    let mut load = setu.spawn("load pipeline.yaml --run r1");
-    wait_until("the load stalls after a commit", || {
-        proxy.is_stalled() && committed(&target)
-    });
-    load.kill().expect("it runs");
-    load.wait().expect("it ends");
+    let load = many::stalling_load(&setu, "load pipeline.yaml --run r1", &proxy);
+    wait_until("a commit is made", || committed(&target));
+    kill(load);
 
     proxy.open();
     let report = setu.report("load pipeline.yaml --run r1");
@@ -158,22 +115,19 @@ fn an_upsert_that_was_killed_writes_every_row() {
 
 #[test]
 fn an_overwrite_that_was_killed_leaves_the_old_table_until_it_is_complete() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     target.execute("CREATE TABLE many (id int PRIMARY KEY, h text); INSERT INTO many VALUES (-1, 'old')");
     let proxy = Proxy::new(target.port());
-    let setu = pipeline(&source.url(), &through(&target, &proxy), "overwrite");
+    let setu = many::pipeline(&source.url(), &target.url_through(&proxy), "overwrite");
     setu.succeed("extract pipeline.yaml --run r1");
-    proxy.stall_after_sending(6 << 20);
-    let mut load = setu.spawn("load pipeline.yaml --run r1");
-    wait_until("the load stalls", || proxy.is_stalled());
+    let load = many::stalling_load(&setu, "load pipeline.yaml --run r1", &proxy);
     assert_eq!(
         target.value("SELECT h FROM many").as_deref(),
         Some("old"),
         "readers see the old table"
     );
-    load.kill().expect("it runs");
-    load.wait().expect("it ends");
+    kill(load);
     assert_eq!(target.value("SELECT h FROM many").as_deref(), Some("old"));
 
     proxy.open();
@@ -183,15 +137,12 @@ fn an_overwrite_that_was_killed_leaves_the_old_table_until_it_is_complete() {
 
 #[test]
 fn a_direct_append_that_was_killed_leaves_nothing_behind() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(target.port());
-    let setu = pipeline(&source.url(), &through(&target, &proxy), "append");
-    proxy.stall_after_sending(6 << 20);
-    let mut run = setu.spawn("run pipeline.yaml --mode direct --run r1");
-    wait_until("the copy stalls", || proxy.is_stalled());
-    run.kill().expect("it runs");
-    run.wait().expect("it ends");
+    let setu = many::pipeline(&source.url(), &target.url_through(&proxy), "append");
+    let run = many::stalling_load(&setu, "run pipeline.yaml --mode direct --run r1", &proxy);
+    kill(run);
 
     proxy.open();
     setu.succeed("run pipeline.yaml --mode direct --run r1");
@@ -206,7 +157,7 @@ fn a_finished_run_that_is_started_again_writes_nothing() {
     );
     for mode in ["direct", "staged"] {
         let target = Database::new();
-        let setu = pipeline(&source.url(), &target.url(), "append");
+        let setu = many::pipeline(&source.url(), &target.url(), "append");
         let command = format!("run pipeline.yaml --mode {mode} --run r1");
         setu.succeed(&command);
         let staged = staged_keys(&setu.path("blob"));
@@ -225,15 +176,12 @@ fn a_finished_run_that_is_started_again_writes_nothing() {
 
 #[test]
 fn a_run_without_an_id_goes_on_with_the_newest_unfinished_one() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(target.port());
-    let setu = pipeline(&source.url(), &through(&target, &proxy), "append");
-    proxy.stall_after_sending(6 << 20);
-    let mut run = setu.spawn("run pipeline.yaml --mode staged");
-    wait_until("the load stalls", || proxy.is_stalled());
-    run.kill().expect("it runs");
-    run.wait().expect("it ends");
+    let setu = many::pipeline(&source.url(), &target.url_through(&proxy), "append");
+    let run = many::stalling_load(&setu, "run pipeline.yaml --mode staged", &proxy);
+    kill(run);
     proxy.open();
     setu.succeed("run pipeline.yaml --mode staged");
     assert_eq!(target.rows(DIGEST), source.rows(DIGEST));
@@ -253,14 +201,11 @@ fn a_run_without_an_id_goes_on_with_the_newest_unfinished_one() {
 
 #[test]
 fn a_stream_that_is_still_extracting_is_not_loaded() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(source.port());
-    let setu = pipeline(&through(&source, &proxy), &target.url(), "append");
-    let staged = StagedStream::new(setu.path("blob"), "p", "r1", "public_many");
-    proxy.stall_after_receiving(6 << 20);
-    let mut extract = setu.spawn("extract pipeline.yaml --run r1");
-    wait_until("a part is named", || staged.named_parts() >= 1);
+    let setu = many::pipeline(&source.url_through(&proxy), &target.url(), "append");
+    let extract = many::stalling_extract(&setu, "extract pipeline.yaml --run r1", &proxy, 1);
     let outcome = setu.line("load pipeline.yaml --run r1");
     outcome
         .assert_status(1)
@@ -273,7 +218,7 @@ fn a_stream_that_is_still_extracting_is_not_loaded() {
 
     let mut load = setu.spawn("load pipeline.yaml --run r1 --wait");
     proxy.open();
-    assert!(extract.wait().expect("it ends").success());
+    Outcome::of(extract).assert_status(0);
     assert!(
         load.wait().expect("it ends").success(),
         "--wait loads what has become complete"
@@ -283,19 +228,16 @@ fn a_stream_that_is_still_extracting_is_not_loaded() {
 
 #[test]
 fn an_interrupt_exits_with_130_and_the_same_command_goes_on() {
-    let source = source();
+    let source = many::source();
     let target = Database::new();
     let proxy = Proxy::new(source.port());
-    let setu = pipeline(&through(&source, &proxy), &target.url(), "append");
-    let staged = StagedStream::new(setu.path("blob"), "p", "r1", "public_many");
-    proxy.stall_after_receiving(6 << 20);
-    let mut run = setu.spawn("run pipeline.yaml --mode staged --run r1");
-    wait_until("a part is named", || staged.named_parts() >= 1);
+    let setu = many::pipeline(&source.url_through(&proxy), &target.url(), "append");
+    let run = many::stalling_extract(&setu, "run pipeline.yaml --mode staged --run r1", &proxy, 1);
     let interrupt = std::process::Command::new("kill")
         .args(["-INT", &run.id().to_string()])
         .status();
     assert!(interrupt.expect("kill").success());
-    assert_eq!(run.wait().expect("it ends").code(), Some(130));
+    Outcome::of(run).assert_status(130);
 
     proxy.open();
     setu.succeed("run pipeline.yaml --mode staged --run r1");

@@ -13,6 +13,7 @@ pub mod conformance;
 mod fs;
 mod key;
 mod memory;
+pub(crate) mod object;
 mod s3;
 mod spec;
 

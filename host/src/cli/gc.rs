@@ -27,8 +27,8 @@ pub(super) fn gc(arguments: &GcArguments, console: &Console) -> Result<(), Failu
     };
     // A pipeline that has not run yet is no mistake of whoever cleans up every night.
     let collected = match store {
-        Ok(store) => collect(&store.blob, &store.any_run()?, &retention)?,
-        Err(_) => Vec::new(),
+        Some(store) => collect(&store.blob, &store.any_run()?, &retention)?,
+        None => Vec::new(),
     };
     let mut output = Output::new();
     if arguments.json {

@@ -9,25 +9,21 @@ use serde_json::json;
 use super::args::RunsArguments;
 use super::failure::Failure;
 use super::output::Output;
-use super::store::{Store, layout_of};
+use super::store::{Store, layout_of, sizes};
 use super::text::{Align, Table, count, size};
-use crate::blob::Blob;
-use crate::runner::{LeaseRecord, Life, RunRecord, RunStatus, Side, StreamStatus, read_lease};
-use crate::staging::RunLayout;
+use crate::runner::{LeaseRecord, RunRecord, RunStatus, StreamStatus};
 
 /// Lists runs, the newest first.
 pub(super) fn runs(arguments: &RunsArguments) -> Result<(), Failure> {
     let store = Store::open(&arguments.store)?;
-    let sizes = store.sizes()?;
-    let runs = store.runs()?;
-    let runs = runs.into_iter().map(|record| {
+    let objects = store.objects()?;
+    let sizes = sizes(&objects);
+    let runs = store.runs_among(&objects)?.into_iter().map(|record| {
         let layout = layout_of(&record)?;
-        let at_work = at_work(&*store.blob, &layout, &record)?;
-        let bytes = sizes.get(&layout.run_prefix()).copied().unwrap_or(0);
         Ok(Line {
+            at_work: store.at_work(&record, &layout)?,
+            bytes: sizes.get(&layout.run_prefix()).copied().unwrap_or(0),
             record,
-            at_work,
-            bytes,
         })
     });
     let runs = runs.collect::<Result<Vec<_>, Failure>>()?;
@@ -109,25 +105,6 @@ fn age_of(age: Duration) -> String {
         3600..172_800 => format!("{} h", seconds / 3600),
         _ => format!("{} d", seconds / 86_400),
     }
-}
-
-/// The process that is at work on a run, if any.
-pub(super) fn at_work(
-    blob: &dyn Blob,
-    layout: &RunLayout,
-    record: &RunRecord,
-) -> Result<Option<LeaseRecord>, Failure> {
-    if record.status == RunStatus::Done {
-        return Ok(None);
-    }
-    for side in [Side::Extract, Side::Load] {
-        if let Some(lease) = read_lease(blob, layout, side)?
-            && lease.life() == Life::Alive
-        {
-            return Ok(Some(lease));
-        }
-    }
-    Ok(None)
 }
 
 /// A run's status in a word or two.

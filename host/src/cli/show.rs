@@ -7,7 +7,7 @@ use serde_json::json;
 use super::args::ShowArguments;
 use super::failure::Failure;
 use super::output::Output;
-use super::runs::{at_work, run_status};
+use super::runs::run_status;
 use super::store::Store;
 use super::text::{Align, Table, cell, count, size};
 use crate::record::StreamName;
@@ -25,7 +25,7 @@ pub(super) fn show(arguments: &ShowArguments) -> Result<(), Failure> {
         })?;
         streams.push((stream, read_manifest(&*store.blob, &layout, &name)?));
     }
-    let at_work = at_work(&*store.blob, &layout, &run)?;
+    let at_work = store.at_work(&run, &layout)?;
     let run_status = run_status(run.status, at_work.as_ref());
     let mut output = Output::new();
     match arguments.json {

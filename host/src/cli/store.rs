@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::args::StoreArguments;
 use super::failure::Failure;
 use super::session::{blob_from_env, read_pipeline};
-use crate::blob::{self, Blob, Spec};
+use crate::blob::{self, Blob, ObjectInfo, Spec};
 use crate::pipeline::{DEFAULT_BLOB_ROOT, Job};
-use crate::runner::{RunRecord, list_records, read_record};
+use crate::runner::{LeaseRecord, RunRecord, RunStatus, at_work, records_among};
 use crate::staging::RunLayout;
 
 /// A blob store that runs are looked for in.
@@ -22,58 +22,51 @@ pub(super) struct Store {
 impl Store {
     /// Opens the store that the arguments, the environment or the current folder name, which must exist.
     pub(super) fn open(arguments: &StoreArguments) -> Result<Store, Failure> {
-        match Store::find(arguments)? {
-            Ok(store) => Ok(store),
-            Err(spec) => Err(Failure::failed(format!(
+        let (spec, pipeline) = place(arguments)?;
+        match open_existing(&spec)? {
+            Some(blob) => Ok(Store { blob, pipeline }),
+            None => Err(Failure::failed(format!(
                 "nothing has been staged yet in {}",
                 described(&spec)
             ))),
         }
     }
 
-    /// The same, or how the store would be opened if it existed.
-    pub(super) fn find(arguments: &StoreArguments) -> Result<Result<Store, Spec>, Failure> {
-        let (spec, pipeline) = match (&arguments.pipeline, &arguments.job) {
-            (Some(path), _) => of_job(pipeline_job(path)?),
-            (None, Some(path)) => of_job(Job::read_file(path).map_err(Failure::wrong)?),
-            (None, None) => (nearby()?, None),
+    /// The same; none where it does not exist.
+    pub(super) fn find(arguments: &StoreArguments) -> Result<Option<Store>, Failure> {
+        let (spec, pipeline) = place(arguments)?;
+        Ok(open_existing(&spec)?.map(|blob| Store { blob, pipeline }))
+    }
+
+    /// The objects of all runs.
+    pub(super) fn objects(&self) -> Result<Vec<ObjectInfo>, Failure> {
+        let prefix = match self.pipeline {
+            Some(_) => self.any_run()?.runs_prefix(),
+            None => "ws/".to_owned(),
         };
-        Ok(match open_existing(&spec)? {
-            Some(blob) => Ok(Store { blob, pipeline }),
-            None => Err(spec),
-        })
+        Ok(self.blob.list(&prefix)?)
     }
 
     /// All runs, the newest first.
     pub(super) fn runs(&self) -> Result<Vec<RunRecord>, Failure> {
-        if let Some((workspace, pipeline)) = &self.pipeline {
-            return Ok(list_records(&*self.blob, &layout(workspace, pipeline, "none")?)?);
-        }
-        let mut records = Vec::new();
-        for object in self.blob.list("ws/")? {
-            if object.key.as_str().ends_with("/_run.json") {
-                records.extend(read_record(&*self.blob, &object.key)?);
-            }
-        }
-        records.sort_by(|a, b| (&b.created_at, &b.run).cmp(&(&a.created_at, &a.run)));
-        Ok(records)
+        self.runs_among(&self.objects()?)
     }
 
-    /// The bytes of each run's objects, by the run's prefix.
-    pub(super) fn sizes(&self) -> Result<HashMap<String, u64>, Failure> {
-        let prefix = match &self.pipeline {
-            Some((workspace, pipeline)) => layout(workspace, pipeline, "any")?.runs_prefix(),
-            None => "ws/".to_owned(),
-        };
-        let mut sizes = HashMap::new();
-        for object in self.blob.list(&prefix)? {
-            // ws/<workspace>/pl/<pipeline>/run/<run>/…
-            let key = object.key.as_str();
-            if let Some((end, _)) = key.match_indices('/').nth(5) {
-                *sizes.entry(key[..=end].to_owned()).or_default() += object.size;
-            }
+    /// The runs that these objects belong to, the newest first.
+    pub(super) fn runs_among(&self, objects: &[ObjectInfo]) -> Result<Vec<RunRecord>, Failure> {
+        Ok(records_among(&*self.blob, objects)?)
+    }
+
+    /// The process that is at work on a run, if any.
+    pub(super) fn at_work(
+        &self,
+        record: &RunRecord,
+        layout: &RunLayout,
+    ) -> Result<Option<LeaseRecord>, Failure> {
+        match record.status {
+            RunStatus::Done => Ok(None),
+            RunStatus::Running | RunStatus::Failed => Ok(at_work(&*self.blob, layout)?),
         }
-        Ok(sizes)
     }
 
     /// The place of any run of the pipeline that was named.
@@ -90,6 +83,31 @@ impl Store {
         let layout = layout_of(&record)?;
         Ok((record, layout))
     }
+}
+
+/// How a store is opened, and the pipeline whose runs are meant.
+type Place = (Spec, Option<(String, String)>);
+
+/// The store that the arguments, the environment or the current folder name.
+fn place(arguments: &StoreArguments) -> Result<Place, Failure> {
+    Ok(match (&arguments.pipeline, &arguments.job) {
+        (Some(path), _) => of_job(pipeline_job(path)?),
+        (None, Some(path)) => of_job(Job::read_file(path).map_err(Failure::wrong)?),
+        (None, None) => (nearby()?, None),
+    })
+}
+
+/// The bytes of each run's objects, by the run's prefix.
+pub(super) fn sizes(objects: &[ObjectInfo]) -> HashMap<String, u64> {
+    let mut sizes = HashMap::new();
+    for object in objects {
+        // ws/<workspace>/pl/<pipeline>/run/<run>/…
+        let key = object.key.as_str();
+        if let Some((end, _)) = key.match_indices('/').nth(5) {
+            *sizes.entry(key[..=end].to_owned()).or_default() += object.size;
+        }
+    }
+    sizes
 }
 
 /// Picks a run out of all, the newest first.
@@ -127,7 +145,7 @@ fn layout(workspace: &str, pipeline: &str, run: &str) -> Result<RunLayout, Failu
     RunLayout::new(workspace, pipeline, run).map_err(|error| Failure::wrong(error.to_string()))
 }
 
-fn of_job(job: Job) -> (Spec, Option<(String, String)>) {
+fn of_job(job: Job) -> Place {
     (job.staging, Some((job.workspace, job.pipeline)))
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::lease::{Leases, Life, Side, read_lease};
+use super::lease::{Leases, Side, at_work};
 use super::record::{RunRecord, RunStatus, read_record};
 use crate::blob::{Blob, Key, ObjectInfo};
 use crate::connector::{ErrorKind, Result};
@@ -63,19 +63,21 @@ pub fn collect(blob: &Arc<dyn Blob>, any_run: &RunLayout, retention: &Retention)
     }
     let newest = newest(&found, retention.keep_last);
     let mut collected = Vec::new();
-    for (layout, record, objects) in &found {
+    for run in &found {
+        let (layout, record, objects) = run;
         let whole = !newest.contains(layout.run())
             && (retention.unfinished || has_ended(record.as_ref(), objects))
             && is_old(objects, retention.older_than, SystemTime::now());
-        if let Some(removed) = collect_run(blob, layout, record.as_ref(), whole, retention)? {
-            collected.push(removed);
-        }
+        collected.extend(collect_run(blob, run, whole, retention)?);
     }
     Ok(collected)
 }
 
+/// A run as it was found: its place, its record and its objects.
+type Found = (RunLayout, Option<RunRecord>, Vec<ObjectInfo>);
+
 /// The ids of the newest runs.
-fn newest(runs: &[(RunLayout, Option<RunRecord>, Vec<ObjectInfo>)], count: usize) -> HashSet<&str> {
+fn newest(runs: &[Found], count: usize) -> HashSet<&str> {
     let mut by_age: Vec<(&str, &str)> = runs
         .iter()
         .filter_map(|(layout, record, _)| Some((record.as_ref()?.created_at.as_str(), layout.run())))
@@ -104,36 +106,26 @@ fn is_old(objects: &[ObjectInfo], age: Duration, now: SystemTime) -> bool {
 /// Removes a whole run, or those of its parts that no manifest names.
 fn collect_run(
     blob: &Arc<dyn Blob>,
-    layout: &RunLayout,
-    record: Option<&RunRecord>,
+    (layout, record, objects): &Found,
     whole: bool,
     retention: &Retention,
 ) -> Result<Option<Collected>> {
-    let sides = [Side::Extract, Side::Load];
-    for side in sides {
-        if read_lease(&**blob, layout, side)?.is_some_and(|lease| lease.life() == Life::Alive) {
-            return Ok(None);
-        }
-    }
-    let doomed = |blob: &dyn Blob| -> Result<Vec<ObjectInfo>> {
-        let objects = blob.list(&layout.run_prefix())?;
-        match (whole, record) {
-            (true, _) => Ok(objects),
-            (false, Some(record)) => unnamed(blob, layout, record, objects, retention.older_than),
-            (false, None) => Ok(Vec::new()),
-        }
+    let doomed = |objects: Vec<ObjectInfo>| match (whole, record) {
+        (true, _) => Ok(objects),
+        (false, Some(record)) => unnamed(&**blob, layout, record, objects, retention.older_than),
+        (false, None) => Ok(Vec::new()),
     };
-    let mut objects = doomed(&**blob)?;
-    if objects.is_empty() {
+    let mut objects = doomed(objects.clone())?;
+    if objects.is_empty() || at_work(&**blob, layout)?.is_some() {
         return Ok(None);
     }
     if !retention.dry_run {
         // From here on no process starts with the run; what one did since the look above is looked at again.
-        let _leases = match Leases::take_all(blob, layout, &sides) {
+        let _leases = match Leases::take_all(blob, layout, &[Side::Extract, Side::Load]) {
             Err(error) if error.kind() == ErrorKind::Conflict => return Ok(None),
             leases => leases?,
         };
-        objects = doomed(&**blob)?;
+        objects = doomed(blob.list(&layout.run_prefix())?)?;
         // A load that comes in between must meet a stream that is not staged, and never one that lacks parts; the record
         // and the leases go last, so that an interrupted removal is taken up again.
         objects.sort_by_key(|object| removal_order(&object.key));

@@ -5,7 +5,6 @@
 //! lives. A process may be taken for dead and not be: so everything that it makes durable is checked against the lease
 //! before (the [`Fence`]), and where the store can, is written under a condition that its successor's writes break.
 
-use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -15,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::process::Process;
 use super::record::Attempts;
-use crate::blob::{Blob, BlobError, Body, Condition, Key, Version};
+use crate::blob::object::{self, Seen};
+use crate::blob::{Blob, BlobError, Key};
 use crate::connector::{Error, ErrorKind, Result};
 use crate::staging::{Fence, RunLayout};
 
@@ -30,7 +30,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// A half of a run, as far as leases go. A direct copy takes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Side {
+pub(super) enum Side {
     /// Source to blob store.
     Extract,
     /// Blob store to destination.
@@ -72,47 +72,35 @@ pub struct LeaseRecord {
     pub released: bool,
 }
 
-/// Whether the holder of a lease may still be at work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It ended, or is known to be dead.
-    Over,
-    /// It gave a sign of life not long ago, or is known to live.
-    Alive,
-}
-
 impl LeaseRecord {
     /// Whether the holder is at work, as far as that can be told from here and now.
-    pub fn life(&self) -> Life {
-        self.life_at(&Process::current(), SystemTime::now().into())
+    fn lives(&self) -> bool {
+        self.lives_at(&Process::current(), SystemTime::now().into())
     }
 
-    fn life_at(&self, here: &Process, now: DateTime<Utc>) -> Life {
+    fn lives_at(&self, here: &Process, now: DateTime<Utc>) -> bool {
         if self.released {
-            return Life::Over;
+            return false;
         }
-        let lives = self.process.lives_beside(here).unwrap_or_else(|| {
+        self.process.lives_beside(here).unwrap_or_else(|| {
             let seen = DateTime::parse_from_rfc3339(&self.seen).ok();
             let silence = seen.and_then(|seen| (now - seen.to_utc()).to_std().ok());
             // A sign from the future is that of a clock that goes ahead; one that cannot be read is none.
             seen.is_some() && silence.is_none_or(|silence| silence < SILENCE)
-        });
-        if lives { Life::Alive } else { Life::Over }
+        })
     }
 }
 
-/// Reads a lease; none where the half was never started.
-pub fn read_lease(blob: &dyn Blob, layout: &RunLayout, side: Side) -> Result<Option<LeaseRecord>> {
-    let key = side.key(layout);
-    let mut bytes = Vec::new();
-    match blob.get(&key) {
-        Ok(mut object) => object
-            .read_to_end(&mut bytes)
-            .map_err(|error| unreadable(&key, &error))?,
-        Err(BlobError::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    parse(&key, &bytes).map(Some)
+/// The process that is at work on a run, if any: its lease.
+pub fn at_work(blob: &dyn Blob, layout: &RunLayout) -> Result<Option<LeaseRecord>> {
+    for side in [Side::Extract, Side::Load] {
+        if let (Some(lease), _) = find(blob, &side.key(layout))?
+            && lease.lives()
+        {
+            return Ok(Some(lease));
+        }
+    }
+    Ok(None)
 }
 
 fn parse(key: &Key, bytes: &[u8]) -> Result<LeaseRecord> {
@@ -190,8 +178,8 @@ struct Held {
 
 struct State {
     record: LeaseRecord,
-    /// None in a store without conditional puts.
-    version: Option<Version>,
+    /// The lease as it was stored or seen last.
+    seen: Seen,
     /// Who has taken the lease away from this process.
     lost_to: Option<LeaseRecord>,
     over: bool,
@@ -208,17 +196,16 @@ impl Lease {
         after: u64,
     ) -> Result<Lease> {
         let key = side.key(layout);
-        let conditional = blob.conditional()?;
         loop {
-            let found = find(&**blob, &key, conditional)?;
-            if let Some((holder, _)) = &found
+            let (found, mut seen) = find(&**blob, &key)?;
+            if let Some(holder) = &found
                 && !take_over
-                && holder.life() == Life::Alive
+                && holder.lives()
             {
                 return Err(held_by(layout.run(), side, holder));
             }
             let now = super::now();
-            let attempts = found.as_ref().map_or(0, |(holder, _)| holder.attempt);
+            let attempts = found.map_or(0, |holder| holder.attempt);
             let record = LeaseRecord {
                 attempt: attempts.max(after) + 1,
                 token: format!("{:032x}", fastrand::u128(..)),
@@ -227,10 +214,10 @@ impl Lease {
                 seen: now,
                 released: false,
             };
-            let version = found.and_then(|(_, version)| version);
-            let Some(version) = put(&**blob, &key, &record, conditional, version)? else {
+            if !put(&**blob, &key, &record, &mut seen)? {
                 continue; // somebody else was faster: look again
-            };
+            }
+            let settled = seen.guards();
             let held = Arc::new(Held {
                 blob: blob.clone(),
                 key,
@@ -238,14 +225,14 @@ impl Lease {
                 run: layout.run().to_owned(),
                 state: Mutex::new(State {
                     record,
-                    version,
+                    seen,
                     lost_to: None,
                     over: false,
                 }),
                 writing: Mutex::new(()),
                 changed: Condvar::new(),
             });
-            if !conditional {
+            if !settled {
                 std::thread::sleep(SETTLE);
                 held.look()?;
             }
@@ -323,38 +310,33 @@ impl Held {
     /// Changes what is stored of the lease, which is a sign of life as well. Does nothing once it is lost.
     fn rewrite(&self, change: impl Fn(&mut LeaseRecord)) -> Result<()> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut record, version) = {
+        let (mut record, mut seen) = {
             let state = self.lock();
             if state.lost_to.is_some() {
                 return Ok(());
             }
-            (state.record.clone(), state.version.clone())
+            (state.record.clone(), state.seen.clone())
         };
         change(&mut record);
         record.seen = super::now();
-        let conditional = version.is_some();
-        if !conditional {
+        if !seen.guards() {
             self.look()?;
         }
-        match put(&*self.blob, &self.key, &record, conditional, version)? {
-            Some(version) => {
-                let mut state = self.lock();
-                (state.record, state.version) = (record, version);
-                Ok(())
-            }
-            None => self.look(),
+        if !put(&*self.blob, &self.key, &record, &mut seen)? {
+            return self.look();
         }
+        let mut state = self.lock();
+        (state.record, state.seen) = (record, seen);
+        Ok(())
     }
 
     /// Looks whether the lease is still this process's.
     fn look(&self) -> Result<()> {
-        let (found, version) = match find(&*self.blob, &self.key, self.lock().version.is_some())? {
-            Some((found, version)) => (found, version),
-            None => return Err(gone(&self.key)),
-        };
+        let (found, seen) = find(&*self.blob, &self.key)?;
+        let found = found.ok_or_else(|| gone(&self.key))?;
         let mut state = self.lock();
         if found.token == state.record.token {
-            state.version = version;
+            state.seen = seen;
             return Ok(());
         }
         let error = overtaken(&self.run, self.side, &found);
@@ -375,49 +357,19 @@ impl Fence for Held {
     }
 }
 
-/// A lease as it is stored, with its version in a store that has such.
-fn find(blob: &dyn Blob, key: &Key, conditional: bool) -> Result<Option<(LeaseRecord, Option<Version>)>> {
-    if conditional {
-        return match blob.get_versioned(key) {
-            Ok((bytes, version)) => Ok(Some((parse(key, &bytes)?, Some(version)))),
-            Err(BlobError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        };
-    }
-    let mut bytes = Vec::new();
-    match blob.get(key) {
-        Ok(mut object) => object
-            .read_to_end(&mut bytes)
-            .map_err(|error| unreadable(key, &error))?,
-        Err(BlobError::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    Ok(Some((parse(key, &bytes)?, None)))
+/// A lease as it is stored.
+fn find(blob: &dyn Blob, key: &Key) -> Result<(Option<LeaseRecord>, Seen)> {
+    let (bytes, seen) = object::look(blob, key)?;
+    let lease = bytes.map(|bytes| parse(key, &bytes)).transpose()?;
+    Ok((lease, seen))
 }
 
-/// Stores a lease in place of the one of this version (none: in place of no lease). Returns its version, or none
-/// where somebody else has stored one meanwhile.
-fn put(
-    blob: &dyn Blob,
-    key: &Key,
-    record: &LeaseRecord,
-    conditional: bool,
-    version: Option<Version>,
-) -> Result<Option<Option<Version>>> {
+/// Stores a lease in place of what was seen; no: somebody else has stored one meanwhile.
+fn put(blob: &dyn Blob, key: &Key, record: &LeaseRecord, seen: &mut Seen) -> Result<bool> {
     let json = serde_json::to_vec_pretty(record).map_err(|error| unreadable(key, &error))?;
-    if !conditional {
-        blob.put(key, Body::Bytes(&json))?;
-        return Ok(Some(None));
-    }
-    let condition = version.as_ref().map_or(Condition::Absent, Condition::Unchanged);
-    match blob.put_if(key, &json, condition) {
-        Ok(version) => Ok(Some(Some(version))),
-        // An earlier try of the same put may have succeeded and its answer been lost.
-        Err(BlobError::Conflict { .. }) => match blob.get_versioned(key) {
-            Ok((stored, version)) if stored == json => Ok(Some(Some(version))),
-            Ok(_) | Err(BlobError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        },
+    match object::replace(blob, key, &json, seen) {
+        Ok(()) => Ok(true),
+        Err(BlobError::Conflict { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -452,8 +404,10 @@ fn gone(key: &Key) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
-    use crate::blob::Memory;
+    use crate::blob::{Body, Memory};
 
     fn layout() -> RunLayout {
         RunLayout::new("default", "p", "r").expect("a layout")
@@ -487,18 +441,18 @@ mod tests {
             .expect("a time")
             .to_utc();
         for (process, seen, released, expected) in [
-            (&here, "2000-01-01T00:00:00Z", false, Life::Alive),
-            (&here, "2024-05-01T10:00:00Z", true, Life::Over),
+            (&here, "2000-01-01T00:00:00Z", false, true),
+            (&here, "2024-05-01T10:00:00Z", true, false),
             // Its id was given to another process.
-            (&dead, "2024-05-01T10:00:00Z", false, Life::Over),
-            (&elsewhere, "2024-05-01T09:59:01Z", false, Life::Alive),
-            (&elsewhere, "2024-05-01T09:59:00Z", false, Life::Over),
-            (&elsewhere, "2024-05-01T10:05:00Z", false, Life::Alive),
-            (&elsewhere, "2024-05-01T09:59:59Z", true, Life::Over),
-            (&elsewhere, "yesterday", false, Life::Over),
+            (&dead, "2024-05-01T10:00:00Z", false, false),
+            (&elsewhere, "2024-05-01T09:59:01Z", false, true),
+            (&elsewhere, "2024-05-01T09:59:00Z", false, false),
+            (&elsewhere, "2024-05-01T10:05:00Z", false, true),
+            (&elsewhere, "2024-05-01T09:59:59Z", true, false),
+            (&elsewhere, "yesterday", false, false),
         ] {
             assert_eq!(
-                record(process.clone(), seen, released).life_at(&here, now),
+                record(process.clone(), seen, released).lives_at(&here, now),
                 expected,
                 "{process} {seen} {released}"
             );

@@ -4,12 +4,11 @@
 //! beside the manifest, after each commit. A crash in between writes the rows of one part twice: at least once,
 //! and exact where the write is an upsert.
 
-use std::io::Read;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::blob::{Blob, BlobError, Body, Key};
+use crate::blob::{Blob, Body, Key, object};
 use crate::connector::{Chunk, Error, ErrorKind, LoadSummary, Result, Writer};
 
 /// What the object holds.
@@ -48,13 +47,8 @@ impl<'a> HostMarks<'a> {
 
 impl Writer for HostMarks<'_> {
     fn committed(&mut self) -> Result<u64> {
-        let mut bytes = Vec::new();
-        match self.blob.get(&self.key) {
-            Ok(mut object) => object
-                .read_to_end(&mut bytes)
-                .map_err(|error| self.unreadable(&error))?,
-            Err(BlobError::NotFound { .. }) => return Ok(0),
-            Err(error) => return Err(error.into()),
+        let Some(bytes) = object::read(&*self.blob, &self.key)? else {
+            return Ok(0);
         };
         let stored: StoredMark = serde_json::from_slice(&bytes).map_err(|error| self.unreadable(&error))?;
         Ok(if stored.load_id == self.load_id {

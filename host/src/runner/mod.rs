@@ -30,11 +30,11 @@ use crate::plugin::Plugin;
 
 pub use copy::{Commits, Control, Copied, copy};
 pub use gc::{Collected, Retention, collect};
-pub use lease::{LeaseRecord, Life, Side, read_lease};
+pub use lease::{LeaseRecord, at_work};
 pub use process::Process;
 pub use record::{
     Attempts, CopyMode, RunRecord, RunStatus, StreamRecord, StreamStatus, list_records, read_record,
-    unfinished,
+    records_among, unfinished,
 };
 pub use state::{State, read_state};
 

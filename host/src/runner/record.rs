@@ -3,13 +3,12 @@
 //! It is what a later attempt, and the load half on another machine, knows of the run besides the manifests: which
 //! streams it has and what was decided about each. Both halves update it, so an update reads it anew.
 
-use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use super::lease::Side;
-use crate::blob::{Blob, BlobError, Body, Condition, Key, Version};
+use crate::blob::{Blob, BlobError, Body, Key, ObjectInfo, object};
 use crate::connector::{CursorWindow, Error, ErrorKind, Result, WriteMode};
 use crate::pipeline::ReadMode;
 use crate::staging::{Fence, RunLayout};
@@ -237,15 +236,9 @@ impl RunRecord {
 
 /// Reads a run's record; none where the run was never started.
 pub fn read_record(blob: &dyn Blob, key: &Key) -> Result<Option<RunRecord>> {
-    let mut bytes = Vec::new();
-    match blob.get(key) {
-        Ok(mut object) => object
-            .read_to_end(&mut bytes)
-            .map_err(|error| unreadable(key, &error))?,
-        Err(BlobError::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    parse(key, &bytes).map(Some)
+    object::read(blob, key)?
+        .map(|bytes| parse(key, &bytes))
+        .transpose()
 }
 
 fn parse(key: &Key, bytes: &[u8]) -> Result<RunRecord> {
@@ -269,7 +262,11 @@ fn unreadable(key: &Key, error: &dyn std::fmt::Display) -> Error {
 
 /// The runs of a pipeline that have a record, the newest first.
 pub fn list_records(blob: &dyn Blob, layout: &RunLayout) -> Result<Vec<RunRecord>> {
-    let objects = blob.list(&layout.runs_prefix())?;
+    records_among(blob, &blob.list(&layout.runs_prefix())?)
+}
+
+/// The runs whose record is among these objects, the newest first.
+pub fn records_among(blob: &dyn Blob, objects: &[ObjectInfo]) -> Result<Vec<RunRecord>> {
     let keys = objects
         .iter()
         .map(|object| &object.key)
@@ -326,29 +323,21 @@ impl SharedRecord {
     pub(super) fn update(&self, change: impl Fn(&mut RunRecord)) -> Result<RunRecord> {
         let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.fence.check()?;
-        let conditional = self.blob.conditional()?;
         for _ in 0..TRIES {
-            let (stored, version) = self.read_versioned(conditional)?;
+            let (bytes, mut seen) = object::look(&*self.blob, &self.key)?;
+            let stored = parse(&self.key, &bytes.ok_or_else(|| self.gone())?)?;
             let mut record = stored.clone();
             change(&mut record);
             record.status = run_status(&record.streams);
             if record == stored {
                 return Ok(record);
             }
-            let json = self.json(&record)?;
-            match version {
-                Some(version) => match self.blob.put_if(&self.key, &json, Condition::Unchanged(&version)) {
-                    Ok(_) => return Ok(record),
-                    Err(BlobError::Conflict { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                },
-                None => {
-                    self.blob.put(&self.key, Body::Bytes(&json))?;
-                    // Written over by the other half? The best that can be done without conditions.
-                    if self.read()?.as_ref() == Some(&record) {
-                        return Ok(record);
-                    }
-                }
+            match object::replace(&*self.blob, &self.key, &self.json(&record)?, &mut seen) {
+                // Written over by the other half? The best that can be done without conditions.
+                Ok(()) if !seen.guards() && self.read()?.as_ref() != Some(&record) => {}
+                Ok(()) => return Ok(record),
+                Err(BlobError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
             }
             std::thread::sleep(std::time::Duration::from_millis(fastrand::u64(5..50)));
         }
@@ -359,20 +348,9 @@ impl SharedRecord {
         Err(Error::new(ErrorKind::Blob, message).with_retryable(true))
     }
 
-    /// What is stored, with its version in a store that has such.
-    fn read_versioned(&self, conditional: bool) -> Result<(RunRecord, Option<Version>)> {
-        let gone = || {
-            let message = format!("the run record `{}` has vanished", self.key);
-            Error::new(ErrorKind::Staging, message)
-        };
-        if !conditional {
-            return Ok((self.read()?.ok_or_else(gone)?, None));
-        }
-        match self.blob.get_versioned(&self.key) {
-            Ok((bytes, version)) => Ok((parse(&self.key, &bytes)?, Some(version))),
-            Err(BlobError::NotFound { .. }) => Err(gone()),
-            Err(error) => Err(error.into()),
-        }
+    fn gone(&self) -> Error {
+        let message = format!("the run record `{}` has vanished", self.key);
+        Error::new(ErrorKind::Staging, message)
     }
 
     fn json(&self, record: &RunRecord) -> Result<Vec<u8>> {

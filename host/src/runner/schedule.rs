@@ -76,15 +76,14 @@ fn one(prepared: &Prepared<'_>, planned: &PlannedStream) -> StreamReport {
             .environment
             .observer
             .event(Event::Note { message: &message });
-        let bytes = ended.report.bytes;
-        ended = match again(prepared, pause) {
-            Ok(record) => attempt(prepared, planned, &record),
-            Err(error) => Ended {
-                error: Some(error),
-                ..ended
-            },
-        };
-        ended.report.bytes += bytes;
+        match again(prepared, pause) {
+            Ok(record) => {
+                let bytes = ended.report.bytes;
+                ended = attempt(prepared, planned, &record);
+                ended.report.bytes += bytes;
+            }
+            Err(error) => ended.error = Some(error),
+        }
     }
     let Ended {
         mut report, error, ..

@@ -2,12 +2,10 @@
 //!
 //! It moves only after a load has finished, and never backwards.
 
-use std::io::Read;
-
 use serde::{Deserialize, Serialize};
 
 use super::record::{StreamRecord, StreamStatus};
-use crate::blob::{Blob, BlobError, Body};
+use crate::blob::{Blob, Body, object};
 use crate::connector::{Error, ErrorKind, Result};
 use crate::record::{DataType, StreamName};
 use crate::staging::RunLayout;
@@ -38,13 +36,8 @@ pub fn read_state(blob: &dyn Blob, layout: &RunLayout, stream: &StreamName) -> R
             format!("the state `{key}` cannot be read: {error}"),
         )
     };
-    let mut bytes = Vec::new();
-    match blob.get(&key) {
-        Ok(mut object) => object
-            .read_to_end(&mut bytes)
-            .map_err(|error| unreadable(&error))?,
-        Err(BlobError::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let Some(bytes) = object::read(blob, &key)? else {
+        return Ok(None);
     };
     let state: State = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
     if state.stream != stream.to_string() {

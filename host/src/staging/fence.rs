@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::blob::{Blob, BlobError, Body, Condition, Key, Version};
+use crate::blob::object::{self, Seen};
+use crate::blob::{Blob, BlobError, Key};
 use crate::connector::{Error, ErrorKind, Result};
 
 /// Asked before everything that one attempt makes durable.
@@ -30,100 +31,54 @@ impl Fence for Unfenced {
 pub(super) struct Fenced {
     blob: Arc<dyn Blob>,
     fence: Arc<dyn Fence>,
-    conditional: bool,
+    /// What is known of an object that only this attempt should write.
+    nothing: Seen,
 }
 
 /// An object that this attempt replaces again and again: what it was when the attempt saw or wrote it last.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
     key: Key,
-    /// None: there was no object, or the store cannot tell.
-    version: Option<Version>,
+    seen: Seen,
 }
 
 impl Fenced {
     pub(super) fn new(blob: Arc<dyn Blob>, fence: Arc<dyn Fence>) -> Result<Self> {
-        let conditional = blob.conditional()?;
-        Ok(Fenced {
-            blob,
-            fence,
-            conditional,
-        })
+        let nothing = Seen::nothing(&*blob)?;
+        Ok(Fenced { blob, fence, nothing })
     }
 
     /// Reads an object that this attempt goes on to own, and what it holds.
     pub(super) fn own(&self, key: Key) -> Result<(Owned, Option<Vec<u8>>)> {
-        let found = if self.conditional {
-            self.blob
-                .get_versioned(&key)
-                .map(|(bytes, version)| (bytes, Some(version)))
-        } else {
-            self.blob.get(&key).and_then(|mut object| {
-                let mut bytes = Vec::new();
-                let read = object.read_to_end(&mut bytes);
-                read.map_err(|source| BlobError::Io {
-                    operation: "get",
-                    key: key.to_string(),
-                    store: self.blob.describe(),
-                    source,
-                })?;
-                Ok((bytes, None))
-            })
-        };
-        match found {
-            Ok((bytes, version)) => Ok((Owned { key, version }, Some(bytes))),
-            Err(BlobError::NotFound { .. }) => Ok((Owned { key, version: None }, None)),
-            Err(error) => Err(error.into()),
-        }
+        let (bytes, seen) = object::look(&*self.blob, &key)?;
+        Ok((Owned { key, seen }, bytes))
     }
 
     /// Replaces an object that this attempt owns.
     pub(super) fn replace(&self, owned: &mut Owned, bytes: &[u8]) -> Result<()> {
         self.fence.check()?;
-        if !self.conditional {
-            return Ok(self.blob.put(&owned.key, Body::Bytes(bytes))?);
-        }
-        let condition = owned
-            .version
-            .as_ref()
-            .map_or(Condition::Absent, Condition::Unchanged);
-        owned.version = Some(match self.blob.put_if(&owned.key, bytes, condition) {
-            Ok(version) => version,
-            Err(error) => self.stored_after_all(&owned.key, bytes, error)?,
-        });
-        Ok(())
+        object::replace(&*self.blob, &owned.key, bytes, &mut owned.seen).map_err(|error| self.refused(error))
     }
 
     /// Stores an object that only this attempt should write; what lies there already is the rest of an earlier one.
     pub(super) fn create(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         self.fence.check()?;
-        if !self.conditional {
-            return Ok(self.blob.put(key, Body::Bytes(bytes))?);
+        match object::replace(&*self.blob, key, bytes, &mut self.nothing.clone()) {
+            // Whoever wrote it has been overtaken by this attempt, or has overtaken it: the check tells.
+            Err(BlobError::Conflict { .. }) => self.replace(&mut self.own(key.clone())?.0, bytes),
+            stored => Ok(stored?),
         }
-        match self.blob.put_if(key, bytes, Condition::Absent) {
-            Ok(_) => return Ok(()),
-            Err(BlobError::Conflict { .. }) => {}
-            Err(error) => return self.stored_after_all(key, bytes, error).map(|_| ()),
-        }
-        let (mut owned, stored) = self.own(key.clone())?;
-        if stored.as_deref() == Some(bytes) {
-            return Ok(());
-        }
-        // Whoever wrote it has been overtaken by this attempt, or has overtaken it: the check tells.
-        self.replace(&mut owned, bytes)
     }
 
-    /// The version of what was put, where the put succeeded and its answer was lost; otherwise its error.
-    fn stored_after_all(&self, key: &Key, bytes: &[u8], error: BlobError) -> Result<Version> {
-        match self.blob.get_versioned(key) {
-            Ok((stored, version)) if stored == bytes => Ok(version),
-            _ if matches!(error, BlobError::Conflict { .. }) => {
-                self.fence.check()?;
-                let message = format!("{error}: another process works on the same run, so this one stops");
-                Err(Error::new(ErrorKind::Conflict, message))
-            }
-            _ => Err(error.into()),
+    /// Why an object could not be replaced.
+    fn refused(&self, error: BlobError) -> Error {
+        if !matches!(error, BlobError::Conflict { .. }) {
+            return error.into();
         }
+        self.fence.check().err().unwrap_or_else(|| {
+            let message = format!("{error}: another process works on the same run, so this one stops");
+            Error::new(ErrorKind::Conflict, message)
+        })
     }
 }
 
@@ -132,7 +87,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::blob::Memory;
+    use crate::blob::{Body, Memory};
 
     #[derive(Default)]
     struct Switch(AtomicBool);

@@ -33,9 +33,7 @@ pub use resume::{Resume, resume};
 pub use sink::BlobSink;
 pub use source::BlobSource;
 
-use std::io::Read;
-
-use crate::blob::{Blob, BlobError};
+use crate::blob::{Blob, object};
 use crate::connector::{Error, ErrorKind, Result};
 use crate::record::StreamName;
 
@@ -48,32 +46,21 @@ pub const PART_BYTES: u64 = 64 << 20;
 
 /// Reads and checks a stream's manifest; none where there is none.
 pub fn read_manifest(blob: &dyn Blob, layout: &RunLayout, stream: &StreamName) -> Result<Option<Manifest>> {
-    let key = layout.manifest(stream);
-    let mut json = Vec::new();
-    match blob.get(&key) {
-        Ok(mut reader) => reader.read_to_end(&mut json).map_err(|e| {
-            let message = format!("cannot read `{key}` in {}: {e}", blob.describe());
-            Error::new(ErrorKind::Blob, message).with_retryable(true)
-        })?,
-        Err(BlobError::NotFound { .. }) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
-    parse_manifest(&json, layout, stream).map(Some)
+    let json = object::read(blob, &layout.manifest(stream))?;
+    json.map(|json| parse_manifest(&json, layout, stream)).transpose()
 }
 
 /// The manifests of all streams of a run.
 pub fn staged_streams(blob: &dyn Blob, layout: &RunLayout) -> Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
-    for object in blob.list(&format!("{}stream/", layout.run_prefix()))? {
-        let key = object.key.as_str();
+    for found in blob.list(&format!("{}stream/", layout.run_prefix()))? {
+        let key = found.key.as_str();
         if !key.ends_with("/_manifest.json") {
             continue;
         }
-        let mut json = Vec::new();
-        let read = blob.get(&object.key)?.read_to_end(&mut json);
-        read.map_err(|e| {
-            Error::new(ErrorKind::Blob, format!("cannot read `{key}`: {e}")).with_retryable(true)
-        })?;
+        let Some(json) = object::read(blob, &found.key)? else {
+            continue; // removed since
+        };
         let stream = Manifest::stream_of(&json)
             .map_err(|e| Error::new(ErrorKind::Staging, format!("the manifest `{key}` {e}")))?;
         manifests.push(parse_manifest(&json, layout, &stream)?);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 
 use super::*;
+use crate::blob::BlobError;
 use crate::blob::{Body, Key, Memory, ObjectInfo};
 use crate::connector::{
     BatchLimit, Chunk, CursorWindow, Destination, LoadRequest, ReadRequest, Source, WriteMode,
