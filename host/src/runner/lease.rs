@@ -281,9 +281,10 @@ impl Held {
     fn beat(&self) {
         let mut state = self.lock();
         loop {
+            // It may be over before this thread begins to wait, and nobody wakes it then.
             let (guard, waited) = self
                 .changed
-                .wait_timeout(state, HEARTBEAT)
+                .wait_timeout_while(state, HEARTBEAT, |state| !state.over && state.lost_to.is_none())
                 .unwrap_or_else(PoisonError::into_inner);
             if guard.over || guard.lost_to.is_some() {
                 return;
