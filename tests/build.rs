@@ -5,5 +5,5 @@ mod build_wasm;
 
 fn main() {
     println!("cargo::rerun-if-changed=guests");
-    build_wasm::build(&["setu-guest-probe"]);
+    build_wasm::build(&["setu-guest-probe", "setu-guest-zoo"]);
 }

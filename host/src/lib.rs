@@ -11,17 +11,23 @@
 //! | [`plugin`] | WebAssembly components as connectors: sandbox, grants, limits |
 //! | [`runner`] | the copy loop, runs, resume, state |
 //! | [`pipeline`] | the YAML file and the job that it becomes |
+//! | [`policy`] | the platform team's ceiling on grants and limits |
 //! | [`cli`] | the `setu` command |
 //!
 //! Dependencies point one way: `cli` → `runner` → {`connector`, `staging`, `plugin`} → {`record`, `blob`}.
 
+mod address;
 pub mod blob;
 pub mod cli;
 pub mod connector;
 mod crash;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod nearest;
 pub mod pipeline;
 pub mod plugin;
+pub mod policy;
 pub mod record;
 pub mod runner;
 pub mod staging;

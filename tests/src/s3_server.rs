@@ -139,7 +139,7 @@ pub fn garage_program() -> PathBuf {
 }
 
 /// The folder of programs that only the tests need, in the user's cache.
-fn tools() -> PathBuf {
+pub fn tools() -> PathBuf {
     let absolute = |name: &str| {
         env::var_os(name)
             .map(PathBuf::from)

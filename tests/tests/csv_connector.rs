@@ -12,7 +12,7 @@ use setu::connector::{
     BatchLimit, Chunk, Destination, ErrorKind, LoadRequest, ReadRequest, Role, Source, WriteMode,
 };
 use setu::pipeline::{ConnectorSpec, GrantSpec, LimitSpec};
-use setu::plugin::{OpenContext, Options, Plugin, Plugins};
+use setu::plugin::{Denials, OpenContext, Options, Plugin, Plugins};
 use setu::record::{StreamInfo, StreamName};
 use setu_tests::Setu;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ static CSV: LazyLock<Arc<Plugin>> = LazyLock::new(|| {
     let cache = std::env::temp_dir().join("setu-tests-plugin-cache");
     let plugins = Plugins::new(Options { cache: Some(cache) }).expect("an engine");
     plugins
-        .load(&component.origin, &component.bytes)
+        .load(&component.origin, &component.bytes, &LimitSpec::default())
         .expect("the bundled connector loads")
 });
 
@@ -43,6 +43,7 @@ fn context() -> OpenContext {
         run: "run-1".into(),
         stream: Some("orders".into()),
         cancel: CancellationToken::new(),
+        denials: Denials::default(),
     }
 }
 

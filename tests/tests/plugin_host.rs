@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use setu::connector::{
     BatchLimit, Chunk, Error, ErrorKind, LoadRequest, ReadRequest, Result, Role, Source, WriteMode,
 };
-use setu::pipeline::{ConnectorSpec, GrantSpec, LimitSpec};
-use setu::plugin::{OpenContext, Options, Plugin, Plugins};
+use setu::pipeline::{ConnectorSpec, GrantSpec, Limit, LimitSpec};
+use setu::plugin::{Denials, OpenContext, Options, Plugin, Plugins};
+use setu::policy::Policy;
 use setu::record::StreamName;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +24,9 @@ static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/setu_guest_probe
 static PLUGIN: LazyLock<Arc<Plugin>> = LazyLock::new(|| {
     let cache = std::env::temp_dir().join("setu-tests-plugin-cache");
     let plugins = Plugins::new(Options { cache: Some(cache) }).expect("an engine");
-    plugins.load("probe", PROBE).expect("the probe loads")
+    plugins
+        .load("probe", PROBE, &LimitSpec::default())
+        .expect("the probe loads")
 });
 
 fn spec(config: Value) -> ConnectorSpec {
@@ -41,6 +44,7 @@ fn context() -> OpenContext {
         run: "run-1".into(),
         stream: Some("t".into()),
         cancel: CancellationToken::new(),
+        denials: Denials::default(),
     }
 }
 
@@ -242,7 +246,7 @@ fn a_trap_is_told_apart_from_a_panic() {
 fn a_hang_ends_at_the_call_timeout() {
     for behaviour in ["loop", "sleep"] {
         let mut spec = spec(json!({"behaviour": behaviour}));
-        spec.limits.call_timeout_seconds = Some(1);
+        spec.limits.set(Limit::CallTimeoutSeconds, 1);
         let start = Instant::now();
         let error = check(&spec);
         assert_says(
@@ -256,11 +260,39 @@ fn a_hang_ends_at_the_call_timeout() {
 }
 
 #[test]
+fn an_instance_ends_when_its_time_is_over() {
+    let mut spec = spec(json!({"behaviour": "loop"}));
+    spec.limits.set(Limit::TotalTimeoutSeconds, 1);
+    assert_says(
+        &check(&spec),
+        ErrorKind::Timeout,
+        &["it has run for 1 seconds", "totalTimeoutSeconds"],
+    );
+}
+
+#[test]
+fn an_instance_computes_no_more_than_its_share() {
+    // What this thread has computed so far, in nanoseconds; instances run on the thread that calls them.
+    let computed = || -> u64 {
+        let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        text.split(' ').next().unwrap().parse().unwrap()
+    };
+    let mut spec = spec(json!({"behaviour": "loop"}));
+    spec.limits.set(Limit::CpuPercent, 10);
+    spec.limits.set(Limit::CallTimeoutSeconds, 3);
+    let mut source = source(&spec).unwrap();
+    let before = computed();
+    assert_says(&source.check().unwrap_err(), ErrorKind::Timeout, &["3 seconds"]);
+    let used = Duration::from_nanos(computed() - before);
+    assert!(used < Duration::from_secs(1), "{used:?} of 3 s");
+}
+
+#[test]
 fn a_server_that_does_not_answer_is_named_as_the_reason() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = silent.local_addr().unwrap().to_string();
     let mut spec = spec(json!({"behaviour": "net", "target": target}));
-    spec.limits.call_timeout_seconds = Some(1);
+    spec.limits.set(Limit::CallTimeoutSeconds, 1);
     assert_says(
         &check(&spec),
         ErrorKind::Timeout,
@@ -288,7 +320,7 @@ fn an_interruption_ends_a_call_under_way() {
 #[test]
 fn more_memory_than_the_limit_is_refused_by_name() {
     let mut spec = spec(json!({"behaviour": "memory"}));
-    spec.limits.memory_mib = Some(64);
+    spec.limits.set(Limit::MemoryMib, 64);
     assert_says(&check(&spec), ErrorKind::Limit, &["64 MiB", "memoryMib"]);
     assert_eq!(honest_rows(), 10);
 }
@@ -296,7 +328,7 @@ fn more_memory_than_the_limit_is_refused_by_name() {
 #[test]
 fn a_value_that_would_fill_the_host_is_refused_by_name() {
     let mut spec = spec(json!({"behaviour": "a huge list"}));
-    spec.limits.memory_mib = Some(2_048);
+    spec.limits.set(Limit::MemoryMib, 2_048);
     let outcome = source(&spec).and_then(|mut source| read_all(&mut *source, BatchLimit::default()));
     assert_says(
         &outcome.unwrap_err(),
@@ -304,7 +336,7 @@ fn a_value_that_would_fill_the_host_is_refused_by_name() {
         &["256 MiB", "hostMemoryMib"],
     );
     // The same list passes the boundary where the limit allows it, and then breaks the contract.
-    spec.limits.host_memory_mib = Some(512);
+    spec.limits.set(Limit::HostMemoryMib, 512);
     let outcome = source(&spec).and_then(|mut source| read_all(&mut *source, BatchLimit::default()));
     assert_says(
         &outcome.unwrap_err(),
@@ -620,6 +652,182 @@ fn a_denied_connection_names_the_line_to_add() {
     assert_says(&check(&config), ErrorKind::Unsupported, &["ok \"pong\""]);
 }
 
+/// A grant holds for a host however the guest spells it, and for no other.
+#[test]
+fn no_spelling_of_a_host_gets_around_the_grants() {
+    let (_listener, address) = server();
+    let port = address.rsplit_once(':').unwrap().1.to_owned();
+    let spellings = [
+        "0x7f.1",
+        "2130706433",
+        "0177.0.0.1",
+        "127.1",
+        "[::ffff:127.0.0.1]",
+    ];
+    for behaviour in ["net ungranted", "std ungranted"] {
+        // WASI knows no IPv4 in IPv6.
+        let spellings = spellings
+            .iter()
+            .filter(|host| behaviour.starts_with("net") || !host.starts_with('['));
+        for host in spellings {
+            let mut spec = spec(json!({"behaviour": behaviour, "ungranted": format!("{host}:{port}")}));
+            spec.grant.network = vec![address.clone()];
+            assert_says(&check(&spec), ErrorKind::Unsupported, &["ok \"pong\""]);
+            // A name, a name below it and a network that does not hold the address.
+            spec.grant.network = ["localhost", "*.localhost", "10.0.0.0/8"]
+                .map(|host| format!("{host}:{port}"))
+                .into();
+            let error = check(&spec);
+            let named = error.message().contains("network: [\"127.0.0.1:");
+            assert!(named, "{behaviour} {host}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_granted_network_and_all_names_below_one_are_reached() {
+    let (_listener, address) = server();
+    let port = address.rsplit_once(':').unwrap().1.to_owned();
+    for (granted, target, reached) in [
+        ("127.0.0.0/8", "127.0.0.1", true),
+        ("127.0.0.0/8", "localhost", false),
+        ("*.localhost", "localhost", false),
+        ("*.localhost", "a.localhost", true),
+    ] {
+        let mut spec = spec(json!({"behaviour": "net ungranted", "ungranted": format!("{target}:{port}")}));
+        spec.grant.network = vec![format!("{granted}:{port}")];
+        let error = check(&spec);
+        let denied = error.kind() == ErrorKind::Denied;
+        // Not every system resolves names below localhost; what matters is that it was allowed to try.
+        assert_eq!(!denied, reached, "{granted} {target}: {error}");
+    }
+}
+
+#[test]
+fn the_machines_surroundings_are_refused_in_a_granted_network() {
+    for (behaviour, target) in [
+        ("net ungranted", "169.254.169.254:80"),
+        ("net ungranted", "0xa9fea9fe:80"),
+        ("net ungranted", "[::ffff:169.254.169.254]:80"),
+        ("std ungranted", "169.254.169.254:80"),
+        ("std ungranted", "0xa9fea9fe:80"),
+    ] {
+        let mut spec = spec(json!({"behaviour": behaviour, "ungranted": target}));
+        spec.grant.network = vec![
+            "0.0.0.0/0:80".into(),
+            "[::]/0:80".into(),
+            "169.254.0.0/16:80".into(),
+        ];
+        let error = check(&spec);
+        let named = error.message().contains("network: [\"169.254.169.254:");
+        assert!(named, "{behaviour} {target}: {error}");
+    }
+}
+
+#[test]
+fn a_connectors_messages_do_not_show_its_secrets() {
+    for (behaviour, kind) in [
+        ("tell", ErrorKind::Unsupported),
+        ("panic secret", ErrorKind::Panic),
+    ] {
+        let config = json!({"behaviour": behaviour, "password": "ge heim",
+                            "target": "postgres://u:hunter2%21@localhost:1/x"});
+        let error = check(&spec(config));
+        assert_eq!(error.kind(), kind, "{error}");
+        let text = format!("{error} {error:?}");
+        assert!(
+            text.contains("***") && !text.contains("ge heim") && !text.contains("hunter2"),
+            "{text}"
+        );
+    }
+}
+
+/// A policy is the ceiling whichever way a connector is opened, not only through the command line.
+#[test]
+fn a_connector_is_not_opened_beyond_the_policy() {
+    let policy = |text: &str| {
+        let policy = Policy::parse("policy.yaml", Path::new("/"), text).expect("a policy");
+        let cache = std::env::temp_dir().join("setu-tests-plugin-cache");
+        Plugins::new(Options { cache: Some(cache) })
+            .expect("an engine")
+            .under(Arc::new(policy))
+    };
+    let (_listener, address) = server();
+    let granted = spec(json!({"behaviour": "net", "target": address}));
+    let open = |plugins: &Plugins| {
+        let plugin = plugins.load("probe", PROBE, &LimitSpec::default())?;
+        plugin.open_source(&granted, &context())?.check()
+    };
+    let within = policy("default: { network: ['127.0.0.0/8:*'] }\n");
+    assert_says(
+        &open(&within).unwrap_err(),
+        ErrorKind::Unsupported,
+        &["ok \"pong\""],
+    );
+    let beyond = policy("default: { network: ['db.internal:5432'] }\n");
+    assert_says(
+        &open(&beyond).unwrap_err(),
+        ErrorKind::Denied,
+        &["config.target", &address, "only db.internal:5432", "policy.yaml"],
+    );
+    let unknown = policy("plugins: { allow: [bundled] }\n");
+    assert_says(
+        &open(&unknown).unwrap_err(),
+        ErrorKind::Denied,
+        &["plugins.allow", "sha256:"],
+    );
+}
+
+#[test]
+fn where_tls_is_required_clear_text_ends_at_the_request_for_it() {
+    let policy = Policy::parse("policy.yaml", Path::new("/"), "tls: required\n").expect("a policy");
+    let cache = std::env::temp_dir().join("setu-tests-plugin-cache");
+    let plugins = Plugins::new(Options { cache: Some(cache) }).expect("an engine");
+    let plugin = plugins
+        .under(Arc::new(policy))
+        .load("probe", PROBE, &LimitSpec::default())
+        .expect("it loads");
+    let check = |behaviour: &str, target: &str| {
+        let spec = spec(json!({"behaviour": behaviour, "target": target}));
+        let outcome = plugin
+            .open_source(&spec, &context())
+            .and_then(|mut source| source.check());
+        outcome.expect_err("a probe tells what it saw as an error")
+    };
+    let (_listener, address) = server();
+    for behaviour in ["net", "std"] {
+        let error = check(behaviour, &address);
+        assert!(
+            error.message().contains("policy.yaml requires TLS"),
+            "{behaviour}: {error}"
+        );
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let heard = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 8];
+        stream.read_exact(&mut request).unwrap();
+        stream.write_all(b"Nno TLS here").unwrap();
+        let mut rest = Vec::new();
+        // Closing with unread bytes resets the connection.
+        let _ = stream.read_to_end(&mut rest);
+        rest
+    });
+    let error = check("starttls", &address);
+    assert_says(
+        &error,
+        ErrorKind::Unsupported,
+        &["[78] Some(", "policy.yaml requires TLS"],
+    );
+    drop(plugin);
+    assert_eq!(
+        heard.join().unwrap(),
+        b"",
+        "nothing follows the request in clear text"
+    );
+}
+
 #[test]
 fn an_unreachable_server_is_named_with_the_reason() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -718,9 +926,35 @@ fn what_is_no_connector_is_refused_for_what_it_is() {
             "version 0.9.0 of the connector contract",
         ),
     ] {
-        let error = plugins.load("./x.wasm", &bytes).err().expect("no connector");
+        let error = plugins
+            .load("./x.wasm", &bytes, &LimitSpec::default())
+            .err()
+            .expect("no connector");
         assert_says(&error, ErrorKind::Config, &["connector ./x.wasm", expected]);
     }
+}
+
+#[test]
+fn a_component_that_is_too_large_is_not_compiled() {
+    // A custom section of two megabytes.
+    let bytes = [
+        &b"\0asm\x0d\0\x01\0\0\x80\x80\x80\x01\x01x"[..],
+        &[0; (2 << 20) - 2],
+    ]
+    .concat();
+    let mut limits = LimitSpec::default();
+    let plugins = Plugins::new(Options {
+        cache: Some(tempfile::tempdir().unwrap().path().join("cache")),
+    })
+    .unwrap();
+    let refused = |limits: &LimitSpec| plugins.load("./x.wasm", &bytes, limits).err().unwrap();
+    assert_says(&refused(&limits), ErrorKind::Config, &["no connector"]);
+    limits.set(Limit::ComponentMib, 1);
+    assert_says(
+        &refused(&limits),
+        ErrorKind::Config,
+        &["has 3 MiB, and its limit is 1 MiB", "componentMib"],
+    );
 }
 
 #[test]
@@ -733,7 +967,14 @@ fn compiled_code_is_kept_and_damage_to_it_is_repaired() {
         })
         .unwrap();
         let start = Instant::now();
-        assert_eq!(plugins.load("probe", PROBE).unwrap().description().name, "probe");
+        assert_eq!(
+            plugins
+                .load("probe", PROBE, &LimitSpec::default())
+                .unwrap()
+                .description()
+                .name,
+            "probe"
+        );
         start.elapsed()
     };
     let entries = || -> Vec<_> {

@@ -1,9 +1,10 @@
 //! `cargo xtask`: everything that a machine needs before Setu runs on it, as a program instead of a wiki page.
 //!
 //! Each verb makes sure of what it needs, says what it does, and works again on a machine where all of it is there.
-//! Not here: the tests (`tests/`), and anything that `setu` itself does.
+//! Not here: the tests (`tests/`, `host/fuzz`), and anything that `setu` itself does.
 
 mod bench;
+mod fuzz;
 mod quickstart;
 // The tests' library exports these modules whole; here some of it is private or unused.
 #[allow(unreachable_pub, dead_code)]
@@ -29,6 +30,8 @@ Usage: cargo xtask VERB
   bench [--rows N] [--rounds N] [--check]
                             Postgres to Postgres beside `psql COPY | psql COPY`, and CSV to a staged run;
                             --check fails where the peak memory of `setu` passes 300 MiB
+  fuzz [--seconds N] [TARGET]…
+                            Try made-up inputs on all fuzz targets, or on these, N seconds each (60)
 ";
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         "setup" => toolchain::ensure(),
         "test" => test::test(rest),
         "bench" => bench::bench(rest),
+        "fuzz" => fuzz::fuzz(rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(())

@@ -97,13 +97,23 @@ pub(super) enum Verb {
 
 /// What is worked on.
 #[derive(Clone, Debug, Args)]
-pub(super) struct JobArguments {
+pub(super) struct PipelineArguments {
     /// The pipeline file
     #[arg(value_name = "PIPELINE", required_unless_present = "job")]
     pub(super) pipeline: Option<PathBuf>,
     /// A job that `setu plan --job-out` wrote, instead of a pipeline file
     #[arg(long, value_name = "FILE", conflicts_with = "pipeline")]
     pub(super) job: Option<PathBuf>,
+}
+
+/// What is worked on, by verbs that open connectors.
+#[derive(Clone, Debug, Args)]
+pub(super) struct JobArguments {
+    #[command(flatten)]
+    pub(super) file: PipelineArguments,
+    /// The platform team's ceiling on grants and limits: what goes beyond it is refused
+    #[arg(long, value_name = "FILE", env = "SETU_POLICY")]
+    pub(super) policy: Option<PathBuf>,
 }
 
 /// How a run is carried out.
@@ -285,7 +295,7 @@ pub(super) enum RowFormat {
 )]
 pub(super) struct GcArguments {
     #[command(flatten)]
-    pub(super) job: JobArguments,
+    pub(super) job: PipelineArguments,
     /// Remove what was not written to for so long: 90s, 30m, 12h, 7d or 4w
     #[arg(long, value_name = "AGE", value_parser = age, required_unless_present = "keep_last")]
     pub(super) older_than: Option<Duration>,
@@ -332,11 +342,20 @@ pub(super) struct PluginArguments {
 pub(super) enum PluginVerb {
     /// List the connectors that a pipeline can name
     List,
-    /// Show what a connector says of itself and how it is configured
+    /// Show what a connector is, what it says of itself and how it is configured
     Inspect {
         /// A connector's name or the path of its `.wasm` file
         #[arg(value_name = "CONNECTOR")]
         connector: String,
+        /// Also show what it may reach in this pipeline
+        #[arg(long, value_name = "FILE")]
+        pipeline: Option<PathBuf>,
+    },
+    /// Pin the connectors of a pipeline in `setu.lock` as they are now
+    Lock {
+        /// The pipeline file
+        #[arg(value_name = "PIPELINE")]
+        pipeline: PathBuf,
     },
 }
 
@@ -370,7 +389,10 @@ mod tests {
         let Ok(Verb::Run(run)) = parse(line) else {
             panic!("it parses")
         };
-        assert_eq!(run.job.pipeline.as_deref(), Some(std::path::Path::new("p.yaml")));
+        assert_eq!(
+            run.job.file.pipeline.as_deref(),
+            Some(std::path::Path::new("p.yaml"))
+        );
         assert_eq!(run.run.as_deref(), Some("a.1"));
         assert_eq!(Mode::from(run.mode), Mode::Staged);
         assert_eq!(run.copy.streams, ["x", "y"]);
@@ -445,6 +467,6 @@ mod tests {
         let Ok(Verb::Load(load)) = parse("load --job j.json --run r --wait") else {
             panic!("it parses")
         };
-        assert!(load.wait && load.job.pipeline.is_none());
+        assert!(load.wait && load.job.file.pipeline.is_none());
     }
 }

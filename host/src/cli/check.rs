@@ -11,7 +11,7 @@ use crate::connector::{Error, Role};
 
 /// Tries both ends, also where the first one fails, and says of each whether it answers.
 pub(super) fn check(arguments: &JobArguments, console: &Console) -> Result<(), Failure> {
-    let session = Session::start(console)?;
+    let session = Session::start(console, arguments.policy.as_deref())?;
     let roles = [Role::Source, Role::Destination];
     let loaded = session.load(arguments, &roles)?;
     let mut output = Output::new();

@@ -15,7 +15,7 @@ use crate::record::StreamInfo;
 
 /// Lists every stream of the source with its columns, whether the pipeline moves it or not.
 pub(super) fn discover(arguments: &DiscoverArguments, console: &Console) -> Result<(), Failure> {
-    let session = Session::start(console)?;
+    let session = Session::start(console, arguments.job.policy.as_deref())?;
     let loaded = session.load(&arguments.job, &[Role::Source])?;
     let plugin = loaded.plugin(Role::Source)?;
     let mut source = plugin.open_source(loaded.spec(Role::Source), &session.context(None))?;

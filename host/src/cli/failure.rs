@@ -131,7 +131,7 @@ impl From<Mistakes> for Failure {
     fn from(mistakes: Mistakes) -> Failure {
         Failure {
             status: WRONG,
-            messages: mistakes.to_string().lines().map(str::to_owned).collect(),
+            messages: mistakes.lines().collect(),
         }
     }
 }
@@ -234,6 +234,7 @@ mod tests {
     fn the_report_has_its_documented_form() {
         let mut done = stream("public.orders", Status::Done, None);
         (done.rows, done.bytes, done.parts, done.parts_skipped) = (7, 99, 3, 1);
+        done.denials = 2;
         done.cursor = Some("2024-01-01T00:00:00.000000Z".into());
         let report = report(&[done, stream("b", Status::Failed, Some("it broke"))]);
         assert_eq!(
@@ -250,6 +251,7 @@ mod tests {
       "parts": 3,
       "partsSkipped": 1,
       "cursor": "2024-01-01T00:00:00.000000Z",
+      "denials": 2,
       "error": null
     },
     {
@@ -260,6 +262,7 @@ mod tests {
       "parts": 0,
       "partsSkipped": 0,
       "cursor": null,
+      "denials": 0,
       "error": "it broke"
     }
   ],

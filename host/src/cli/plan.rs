@@ -14,12 +14,13 @@ use super::text::{Align, Table, cell, count};
 use crate::blob::Blob;
 use crate::connector::{CursorWindow, ReadRequest, Role, Source, WriteMode};
 use crate::pipeline::{LimitSpec, Selected, select};
+use crate::plugin::EffectiveGrant;
 use crate::runner::{read_state, unfinished};
 use crate::staging::RunLayout;
 
 /// Shows the plan, and writes the job where one is asked for.
 pub(super) fn plan(arguments: &PlanArguments, console: &Console) -> Result<(), Failure> {
-    let session = Session::start(console)?;
+    let session = Session::start(console, arguments.job.policy.as_deref())?;
     let roles = [Role::Source, Role::Destination];
     let loaded = session.load(&arguments.job, &roles)?;
     // First: the one who plans may not reach the systems that the agent will.
@@ -32,6 +33,14 @@ pub(super) fn plan(arguments: &PlanArguments, console: &Console) -> Result<(), F
     }
     let mut output = Output::new();
     write!(output, "{}", heading(&loaded)?)?;
+    if let Some(policy) = &session.policy {
+        let mode = if policy.is_audit() {
+            " (audit: it denies nothing)"
+        } else {
+            ""
+        };
+        writeln!(output, "policy       {}{mode}", policy.name())?;
+    }
     for role in roles {
         write!(output, "\n{}", reach(&loaded, role)?)?;
     }
@@ -71,10 +80,26 @@ fn heading(loaded: &Loaded) -> Result<String, Failure> {
 
 /// What one end may reach, why, and within which limits.
 fn reach(loaded: &Loaded, role: Role) -> Result<String, Failure> {
-    let spec = loaded.spec(role);
-    let grants = loaded.plugin(role)?.grants(role, spec)?;
+    let (spec, plugin) = (loaded.spec(role), loaded.plugin(role)?);
+    let grants = plugin.grants(role, spec)?;
+    let only = if grants.is_empty() { "nothing" } else { "only" };
+    let limits = limits(&plugin.limits(spec));
+    let rows = grant_rows(role, &grants);
+    let mut text = format!("the {role} may reach {only}\n{rows}  limits: {limits}\n");
+    let caps = plugin.caps();
+    if !caps.is_empty() {
+        text.push_str("  the policy caps\n");
+    }
+    for cap in caps {
+        text.push_str(&format!("    {}\n", cell(&cap, 400)));
+    }
+    Ok(text)
+}
+
+/// One line for each grant.
+pub(super) fn grant_rows(role: Role, grants: &[EffectiveGrant]) -> String {
     let mut table = Table::new(&[("", Align::Left); 4]);
-    for grant in &grants {
+    for grant in grants {
         let origin = format!("by {role}.{}", grant.origin);
         table.row(vec![
             String::new(),
@@ -84,23 +109,15 @@ fn reach(loaded: &Loaded, role: Role) -> Result<String, Failure> {
         ]);
     }
     let rows = table.to_string();
-    let rows = rows.split_once('\n').map_or("", |(_, rows)| rows);
-    let only = if grants.is_empty() { "nothing" } else { "only" };
-    let limits = limits(&spec.limits);
-    Ok(format!("the {role} may reach {only}\n{rows}  limits: {limits}\n"))
+    rows.split_once('\n').map_or("", |(_, rows)| rows).to_owned()
 }
 
-/// The limits that the pipeline changes.
+/// The limits that the pipeline changes, or a policy caps.
 fn limits(limits: &LimitSpec) -> String {
-    let changed = [
-        ("memoryMib", limits.memory_mib),
-        ("callTimeoutSeconds", limits.call_timeout_seconds),
-        ("hostMemoryMib", limits.host_memory_mib),
-    ];
-    let changed: Vec<String> = changed
+    let changed = limits
         .iter()
-        .filter_map(|(name, value)| value.map(|value| format!("{name} {value}")))
-        .collect();
+        .map(|(limit, value)| format!("{} {value}", limit.name()));
+    let changed: Vec<String> = changed.collect();
     match changed.is_empty() {
         true => "the defaults".to_owned(),
         false => format!("{}, else the defaults", changed.join(", ")),
@@ -222,11 +239,9 @@ mod tests {
 
     #[test]
     fn only_changed_limits_are_named() {
+        use crate::pipeline::Limit;
         assert_eq!(limits(&LimitSpec::default()), "the defaults");
-        let changed = LimitSpec {
-            memory_mib: Some(64),
-            ..LimitSpec::default()
-        };
+        let changed = [(Limit::MemoryMib, 64)].into_iter().collect();
         assert_eq!(limits(&changed), "memoryMib 64, else the defaults");
     }
 }

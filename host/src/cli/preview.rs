@@ -20,7 +20,7 @@ const MAX_WIDTH: usize = 40;
 
 /// Shows the first rows of the named streams, or else of all that the pipeline moves.
 pub(super) fn preview(arguments: &PreviewArguments, console: &Console) -> Result<(), Failure> {
-    let session = Session::start(console)?;
+    let session = Session::start(console, arguments.job.policy.as_deref())?;
     let loaded = session.load(&arguments.job, &[Role::Source])?;
     let plugin = loaded.plugin(Role::Source)?;
     let discovered = plugin

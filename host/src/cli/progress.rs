@@ -103,6 +103,9 @@ fn end(report: &StreamReport) -> String {
     if report.parts_skipped > 0 {
         text += &format!(" ({} done before)", count(report.parts_skipped));
     }
+    if report.denials > 0 {
+        text += &format!(", {}", counted(report.denials, "denial"));
+    }
     text
 }
 

@@ -55,7 +55,7 @@ fn carry_out(
     if let Some(path) = &copy.report {
         check_report(path)?;
     }
-    let session = Session::start(console)?;
+    let session = Session::start(console, job.policy.as_deref())?;
     let roles: &[Role] = match half {
         Half::Both => &[Role::Source, Role::Destination],
         Half::Extract => &[Role::Source],

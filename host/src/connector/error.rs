@@ -88,6 +88,13 @@ impl Error {
         self
     }
 
+    /// With message and code changed.
+    pub fn map_text(mut self, change: impl Fn(&str) -> String) -> Self {
+        self.message = change(&self.message);
+        self.code = self.code.map(|code| change(&code));
+        self
+    }
+
     /// What kind of thing went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -54,6 +54,8 @@ pub struct ReadRequest {
     pub range: Option<Vec<u8>>,
     /// Go on after this position. A source that cannot fails with [`ErrorKind::Conflict`].
     pub resume_after: Option<Position>,
+    /// Whether chunks may have positions: those of a stream that is not resumable have none.
+    pub positions: bool,
 }
 
 impl ReadRequest {
@@ -65,6 +67,7 @@ impl ReadRequest {
             cursor: None,
             range: None,
             resume_after: None,
+            positions: true,
         }
     }
 }

@@ -5,6 +5,8 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use super::{Error, ErrorKind, Result};
 use crate::nearest;
 
@@ -30,6 +32,15 @@ pub struct Component {
     pub origin: String,
     /// A WebAssembly component, unless someone gave it the wrong name.
     pub bytes: Cow<'static, [u8]>,
+    /// Where it was read; none: it is part of this program.
+    pub file: Option<PathBuf>,
+}
+
+impl Component {
+    /// What identifies the code: `sha256:…`.
+    pub fn digest(&self) -> String {
+        digest(&self.bytes)
+    }
 }
 
 /// A connector that can be named.
@@ -73,6 +84,7 @@ impl Registry {
             return Ok(Component {
                 origin: format!("bundled {name}"),
                 bytes: Cow::Borrowed(bytes),
+                file: None,
             });
         }
         let file = format!("{connector}.wasm");
@@ -150,6 +162,18 @@ pub fn resolve(connector: &str) -> Result<Component> {
     Registry::from_env().resolve(connector)
 }
 
+/// Whether these bytes are the code of a connector that is part of this program, wherever they come from.
+pub fn is_bundled(bytes: &[u8]) -> bool {
+    BUNDLED.iter().any(|(_, bundled)| *bundled == bytes)
+}
+
+/// What identifies a component's code: `sha256:` and 64 hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
 /// Whether a connector is given by path rather than by name: it contains a `/` or ends in `.wasm`.
 pub fn is_path(connector: &str) -> bool {
     connector.contains('/') || connector.ends_with(".wasm")
@@ -167,6 +191,7 @@ fn read(path: &Path) -> Result<Component> {
     Ok(Component {
         origin: path.display().to_string(),
         bytes: bytes.into(),
+        file: Some(path.to_owned()),
     })
 }
 

@@ -1,32 +1,39 @@
 //! Reads typed values out of a tree of YAML, collecting mistakes instead of stopping at them.
 
 use super::yaml::{Key, Mistake, Node, Place, Value};
+use super::{Limit, LimitSpec};
 use crate::nearest;
 
 /// The mistakes found so far.
 #[derive(Default)]
-pub(super) struct Decoder {
-    pub(super) mistakes: Vec<Mistake>,
+pub(crate) struct Decoder {
+    pub(crate) mistakes: Vec<Mistake>,
 }
 
 /// A map whose keys are known to be right.
-pub(super) struct Fields<'n> {
-    pub(super) place: Place,
+pub(crate) struct Fields<'n> {
+    pub(crate) place: Place,
     /// `` `source` ``, "the pipeline": for messages.
     what: String,
     entries: &'n [(Key, Node)],
 }
 
 impl<'n> Fields<'n> {
-    /// The value of a key; none where it is missing or empty.
-    pub(super) fn get(&self, name: &str) -> Option<&'n Node> {
+    /// The value of a key, which may be empty; none where it is missing.
+    pub(crate) fn entry(&self, name: &str) -> Option<&'n Node> {
         let (_, node) = self.entries.iter().find(|(key, _)| key.name == name)?;
+        Some(node)
+    }
+
+    /// The value of a key; none where it is missing or empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&'n Node> {
+        let node = self.entry(name)?;
         (!matches!(node.value, Value::Null)).then_some(node)
     }
 }
 
 impl Decoder {
-    pub(super) fn mistake(&mut self, place: Place, message: impl Into<String>) {
+    pub(crate) fn mistake(&mut self, place: Place, message: impl Into<String>) {
         let message = message.into();
         self.mistakes.push(Mistake { place, message });
     }
@@ -39,7 +46,7 @@ impl Decoder {
     }
 
     /// A map with these keys and no others, none of them twice.
-    pub(super) fn fields<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
+    pub(crate) fn fields<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
         let entries = self.map(node, what)?;
         for (key, _) in entries {
             if !known.contains(&key.name.as_str()) {
@@ -55,7 +62,7 @@ impl Decoder {
     }
 
     /// A map with any keys, none of them twice.
-    pub(super) fn map<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [(Key, Node)]> {
+    pub(crate) fn map<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [(Key, Node)]> {
         let Value::Map(entries) = &node.value else {
             self.wrong_type(node, what, "a map");
             return None;
@@ -77,7 +84,7 @@ impl Decoder {
     }
 
     /// Looks for keys that stand twice in everything below a node.
-    pub(super) fn unique_keys_below(&mut self, node: &Node) {
+    pub(crate) fn unique_keys_below(&mut self, node: &Node) {
         match &node.value {
             Value::Map(entries) => {
                 self.unique_keys(entries);
@@ -89,7 +96,7 @@ impl Decoder {
     }
 
     /// The value of a key that must be there.
-    pub(super) fn required<'n>(&mut self, fields: &Fields<'n>, name: &str) -> Option<&'n Node> {
+    pub(crate) fn required<'n>(&mut self, fields: &Fields<'n>, name: &str) -> Option<&'n Node> {
         let node = fields.get(name);
         if node.is_none() {
             self.mistake(fields.place, format!("{} needs the key `{name}`", fields.what));
@@ -97,7 +104,7 @@ impl Decoder {
         node
     }
 
-    pub(super) fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
+    pub(crate) fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
         let Value::List(items) = &node.value else {
             self.wrong_type(node, what, "a list");
             return None;
@@ -106,7 +113,7 @@ impl Decoder {
     }
 
     /// A text that is not empty. A number is not taken for one: what it looked like in the file is lost.
-    pub(super) fn text<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
+    pub(crate) fn text<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
         match &node.value {
             Value::Text { text, .. } if !text.is_empty() => Some(text),
             Value::Text { .. } => {
@@ -125,7 +132,7 @@ impl Decoder {
     }
 
     /// A list of texts; a text alone is a list of one.
-    pub(super) fn texts(&mut self, node: &Node, what: &str) -> Vec<String> {
+    pub(crate) fn texts(&mut self, node: &Node, what: &str) -> Vec<String> {
         if let Value::Text { .. } = node.value {
             return self.text(node, what).map(str::to_owned).into_iter().collect();
         }
@@ -138,7 +145,7 @@ impl Decoder {
     }
 
     /// One of a few words.
-    pub(super) fn word<T: Copy>(&mut self, node: &Node, what: &str, words: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn word<T: Copy>(&mut self, node: &Node, what: &str, words: &[(&str, T)]) -> Option<T> {
         let text = self.text(node, what)?;
         let found = words.iter().find(|(word, _)| *word == text);
         if found.is_none() {
@@ -157,7 +164,7 @@ impl Decoder {
     }
 
     /// A whole number of at least 1. Text will do where it reads as one, since variables are text.
-    pub(super) fn positive(&mut self, node: &Node, what: &str) -> Option<u64> {
+    pub(crate) fn positive(&mut self, node: &Node, what: &str) -> Option<u64> {
         let number = match &node.value {
             Value::Number(number) => number.as_u64(),
             Value::Text { text, .. } => text.parse().ok(),
@@ -175,8 +182,31 @@ impl Decoder {
         number
     }
 
+    /// What stands under `limits:`.
+    pub(crate) fn limits(&mut self, node: &Node) -> LimitSpec {
+        let keys = Limit::ALL.map(Limit::name);
+        let Some(fields) = self.fields(node, "`limits`", &keys) else {
+            return LimitSpec::default();
+        };
+        let mut limits = LimitSpec::default();
+        for limit in Limit::ALL {
+            let Some(node) = fields.get(limit.name()) else {
+                continue;
+            };
+            let what = format!("`limits.{}`", limit.name());
+            match self.positive(node, &what) {
+                Some(101..) if limit == Limit::CpuPercent => {
+                    self.mistake(node.place, format!("{what} must be at most 100"));
+                }
+                Some(value) => limits.set(limit, value),
+                None => {}
+            }
+        }
+        limits
+    }
+
     /// `true` or `false`, also as text, since variables are text.
-    pub(super) fn boolean(&mut self, node: &Node, what: &str) -> Option<bool> {
+    pub(crate) fn boolean(&mut self, node: &Node, what: &str) -> Option<bool> {
         match &node.value {
             Value::Boolean(value) => Some(*value),
             Value::Text { text, .. } if text == "true" => Some(true),

@@ -11,7 +11,7 @@ use super::decode::{Decoder, Fields};
 use super::select::pattern;
 use super::variables::{Lookup, is_name};
 use super::yaml::{self, Mistake, Node, Place, Value};
-use super::{ConnectorSpec, GrantSpec, Job, LimitSpec, ReadMode, StreamSpec};
+use super::{ConnectorSpec, GrantSpec, Job, ReadMode, StreamSpec};
 use crate::blob;
 use crate::connector::{Role, WriteMode};
 use crate::record::StreamName;
@@ -29,13 +29,17 @@ pub struct Mistakes {
     pub list: Vec<Mistake>,
 }
 
+impl Mistakes {
+    /// One text for each.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        let line = |mistake: &Mistake| format!("{}:{}: {}", self.file, mistake.place, mistake.message);
+        self.list.iter().map(line)
+    }
+}
+
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.list.iter().enumerate() {
-            let newline = if index == 0 { "" } else { "\n" };
-            write!(f, "{newline}{}:{}: {}", self.file, mistake.place, mistake.message)?;
-        }
-        Ok(())
+        f.write_str(&self.lines().collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -56,7 +60,7 @@ struct Side {
     /// The connector and its configuration could be read.
     usable: bool,
     connector: Place,
-    config: Node,
+    node: Node,
 }
 
 impl PipelineFile {
@@ -124,7 +128,7 @@ impl PipelineFile {
 
     /// Adds what is wrong at a JSON pointer within a side's configuration.
     pub fn config_mistake(&mut self, role: Role, pointer: &str, message: impl Into<String>) {
-        let (place, node) = self.places(role).config.locate(pointer);
+        let (place, node) = self.places(role).node.locate(&format!("/config{pointer}"));
         // A value that could not be read, such as that of a missing variable, is not to be blamed a second time.
         if self.mistakes.iter().any(|known| known.place == node.place) {
             return;
@@ -132,6 +136,18 @@ impl PipelineFile {
         let property = pointer.replace('/', ".");
         let message = format!("`{role}.config{property}`: {}", message.into());
         self.mistakes.push(Mistake { place, message });
+    }
+
+    /// Adds a mistake at a JSON pointer within a side, such as `/grant/network/0`.
+    pub fn side_mistake(&mut self, role: Role, pointer: &str, message: impl Into<String>) {
+        let place = self.places(role).node.locate(pointer).0;
+        let message = message.into();
+        self.mistakes.push(Mistake { place, message });
+    }
+
+    /// The folder that the file stands in.
+    pub fn folder(&self) -> &Path {
+        &self.job.source.base
     }
 
     fn places(&self, role: Role) -> &Side {
@@ -197,6 +213,7 @@ impl FileReader<'_> {
             destination: destination_spec,
             streams: streams.map(|node| self.streams(node)).unwrap_or_default(),
             staging: self.staging(fields, blob_default),
+            plugins: std::collections::BTreeMap::new(),
         };
         PipelineFile {
             name: self.name.to_owned(),
@@ -250,12 +267,12 @@ impl FileReader<'_> {
             config: config.to_json(),
             base: self.base.to_owned(),
             grant: grant.map(|node| self.grant(node)).unwrap_or_default(),
-            limits: limits.map(|node| self.limits(node)).unwrap_or_default(),
+            limits: limits.map(|node| self.decoder.limits(node)).unwrap_or_default(),
         };
         let side = Side {
             usable,
             connector: connector_node.map_or(place, |node| node.place),
-            config: config.clone(),
+            node: node.cloned().unwrap_or(none.clone()),
         };
         (spec, side)
     }
@@ -298,22 +315,6 @@ impl FileReader<'_> {
             read,
             write,
             env,
-        }
-    }
-
-    fn limits(&mut self, node: &Node) -> LimitSpec {
-        let keys = ["memoryMib", "callTimeoutSeconds", "hostMemoryMib"];
-        let Some(fields) = self.decoder.fields(node, "`limits`", &keys) else {
-            return LimitSpec::default();
-        };
-        let [memory_mib, call_timeout_seconds, host_memory_mib] = keys.map(|key| {
-            let node = fields.get(key)?;
-            self.decoder.positive(node, &format!("`limits.{key}`"))
-        });
-        LimitSpec {
-            memory_mib,
-            call_timeout_seconds,
-            host_memory_mib,
         }
     }
 

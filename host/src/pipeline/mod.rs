@@ -4,18 +4,23 @@
 //! `setu plan --job-out` writes for an agent. The YAML file, its `${VAR}`s, its defaults and its mistakes are dealt
 //! with here and nowhere else.
 
-mod decode;
+pub(crate) mod decode;
 mod file;
 mod job_file;
+mod limits;
+mod lock;
 mod select;
 mod variables;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use file::{DEFAULT_BLOB_ROOT, Mistakes, PipelineFile};
+pub use limits::{Limit, LimitSpec};
+pub use lock::{LOCK_FILE, Lock, Pin};
 pub use select::{SelectError, Selected, select};
 pub use variables::Lookup;
 pub use yaml::{Mistake, Place};
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -40,6 +45,10 @@ pub struct Job {
     pub streams: Vec<StreamSpec>,
     /// Where rows are staged.
     pub staging: blob::Spec,
+    /// In a job that was written for an agent, the digest of each connector that is not part of Setu, by what the
+    /// sides call it: the agent takes this code and no other.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub plugins: BTreeMap<String, String>,
 }
 
 /// One side of a pipeline.
@@ -64,7 +73,7 @@ pub struct ConnectorSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct GrantSpec {
-    /// `host:port`.
+    /// `host:port`, `*.name:port`, `10.0.0.0/8:port`.
     pub network: Vec<String>,
     /// Files and folders that may be read.
     pub read: Vec<String>,
@@ -72,18 +81,6 @@ pub struct GrantSpec {
     pub write: Vec<String>,
     /// Names of environment variables.
     pub env: Vec<String>,
-}
-
-/// Limits as a pipeline file spells them; none: the default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct LimitSpec {
-    /// The most linear memory of one instance, in MiB.
-    pub memory_mib: Option<u64>,
-    /// The longest time without progress in one call, in seconds.
-    pub call_timeout_seconds: Option<u64>,
-    /// The most host memory that one call may make the host allocate, in MiB.
-    pub host_memory_mib: Option<u64>,
 }
 
 /// What is done with the streams that a name or pattern matches.

@@ -59,7 +59,7 @@ pub fn select(entries: &[StreamSpec], discovered: &[StreamInfo]) -> Result<Vec<S
         let indices = match matching(entry, discovered) {
             Ok(indices) => indices,
             Err(message) => {
-                mistakes.push(format!("{place}{message}"));
+                mistakes.push(in_one_line(&format!("{place}{message}")));
                 continue;
             }
         };
@@ -70,7 +70,8 @@ pub fn select(entries: &[StreamSpec], discovered: &[StreamInfo]) -> Result<Vec<S
             match decide(entry, &discovered[index]) {
                 Ok(decided) => selected.push(decided),
                 Err(message) => {
-                    mistakes.push(format!("{place}stream `{}`: {message}", discovered[index].name));
+                    let name = &discovered[index].name;
+                    mistakes.push(in_one_line(&format!("{place}stream `{name}`: {message}")));
                 }
             }
         }
@@ -80,6 +81,11 @@ pub fn select(entries: &[StreamSpec], discovered: &[StreamInfo]) -> Result<Vec<S
     } else {
         Err(SelectError(mistakes))
     }
+}
+
+/// A name may hold line breaks, and must not seem to begin another mistake.
+fn in_one_line(text: &str) -> String {
+    text.replace('\n', "\\n")
 }
 
 /// Compiles a name as a pattern; none where it is a plain name. In a pattern `*` matches any characters, `?` one,

@@ -56,13 +56,13 @@ pub struct Mistake {
 
 /// A node and where it starts.
 #[derive(Clone)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Value,
+pub(crate) struct Node {
+    pub(crate) place: Place,
+    pub(crate) value: Value,
 }
 
 #[derive(Clone)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Boolean(bool),
     Number(serde_json::Number),
@@ -77,9 +77,9 @@ pub(super) enum Value {
 }
 
 #[derive(Clone)]
-pub(super) struct Key {
-    pub(super) place: Place,
-    pub(super) name: String,
+pub(crate) struct Key {
+    pub(crate) place: Place,
+    pub(crate) name: String,
 }
 
 impl Node {
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// What the node is, for messages.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
             Value::Boolean(_) => "true or false",
@@ -104,7 +104,7 @@ impl Node {
     }
 
     /// The node as JSON; of a key that stands twice, the last.
-    pub(super) fn to_json(&self) -> serde_json::Value {
+    pub(crate) fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Null => serde_json::Value::Null,
             Value::Boolean(value) => (*value).into(),
@@ -120,7 +120,7 @@ impl Node {
 
     /// What a JSON pointer names: where it begins, with its key where it has one, and its node. Where the pointer
     /// leads nowhere, the last on the way.
-    pub(super) fn locate(&self, pointer: &str) -> (Place, &Node) {
+    pub(crate) fn locate(&self, pointer: &str) -> (Place, &Node) {
         let mut found = (self.place, self);
         let mut segments = pointer.split('/');
         // Before the first slash there is nothing.
@@ -156,7 +156,16 @@ impl Node {
 }
 
 /// Reads a file of one document. Without a tree, the mistakes say why.
-pub(super) fn parse(text: &str, lookup: Lookup<'_>) -> (Option<Node>, Vec<Mistake>) {
+pub(crate) fn parse(text: &str, lookup: Lookup<'_>) -> (Option<Node>, Vec<Mistake>) {
+    build(text, Some(lookup))
+}
+
+/// The same for a file in which `${…}` means nothing.
+pub(crate) fn parse_literally(text: &str) -> (Option<Node>, Vec<Mistake>) {
+    build(text, None)
+}
+
+fn build(text: &str, lookup: Option<Lookup<'_>>) -> (Option<Node>, Vec<Mistake>) {
     let mut builder = Builder {
         lookup,
         open: Vec::new(),
@@ -185,14 +194,15 @@ pub(super) fn parse(text: &str, lookup: Lookup<'_>) -> (Option<Node>, Vec<Mistak
     if let Some(second) = documents.next() {
         builder.mistakes.push(Mistake {
             place: second.place,
-            message: "a second YAML document; a file holds one pipeline".into(),
+            message: "a second YAML document; a file holds one".into(),
         });
     }
     (first, builder.mistakes)
 }
 
 struct Builder<'a> {
-    lookup: Lookup<'a>,
+    /// None: there are no variables.
+    lookup: Option<Lookup<'a>>,
     /// Lists and maps whose end is yet to come, with their anchors.
     open: Vec<(Node, usize, Option<Key>)>,
     anchors: HashMap<usize, Node>,
@@ -305,12 +315,16 @@ impl Builder<'_> {
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&str>, place: Place) -> Node {
-        let substituted = variables::substitute(text, self.lookup);
-        for message in substituted.mistakes {
-            self.mistakes.push(Mistake { place, message });
-        }
-        let from_variable = substituted.from_variable;
-        let text = substituted.text;
+        let (text, from_variable) = match self.lookup {
+            Some(lookup) => {
+                let substituted = variables::substitute(text, lookup);
+                let mistakes = substituted.mistakes.into_iter();
+                self.mistakes
+                    .extend(mistakes.map(|message| Mistake { place, message }));
+                (substituted.text, substituted.from_variable)
+            }
+            None => (text.to_owned(), false),
+        };
         // A variable's value is text, unless a tag says otherwise.
         let value = match tag {
             None if style == ScalarStyle::Plain && !from_variable => plain(&text),
@@ -449,7 +463,7 @@ mod tests {
         for (text, expected) in [
             (
                 "a: 1\n---\nb: 2\n",
-                &["3:1: a second YAML document; a file holds one pipeline"][..],
+                &["3:1: a second YAML document; a file holds one"][..],
             ),
             ("? [a]\n: 1\n", &["1:3: a key must be a text, found a list"]),
             ("a: !!int x\n", &["1:4: this is no `!!int`"]),

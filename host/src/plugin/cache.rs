@@ -12,10 +12,13 @@
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
+
+use super::bounded::within;
 
 /// A folder of compiled components, if there is one that can be trusted.
 pub(super) struct Cache {
@@ -40,21 +43,31 @@ impl Cache {
         }
     }
 
-    /// The component that these bytes are, from the cache or freshly compiled.
-    pub(super) fn component(&self, engine: &Engine, bytes: &[u8]) -> wasmtime::Result<Component> {
+    /// The component that these bytes are, from the cache or freshly compiled; none where compiling takes too long.
+    pub(super) fn component(
+        &self,
+        engine: &Engine,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> wasmtime::Result<Option<Component>> {
         let Some(folder) = &self.folder else {
-            return Component::new(engine, bytes);
+            return compile(engine, bytes, timeout);
         };
         let entry = folder.join(format!("{}.cwasm", key(engine, bytes)));
         if let Some(component) = load(engine, &entry) {
-            return Ok(component);
+            return Ok(Some(component));
         }
-        let component = Component::new(engine, bytes)?;
-        if let Err(error) = store(&component, &entry) {
+        let component = compile(engine, bytes, timeout)?;
+        if let Some(Err(error)) = component.as_ref().map(|component| store(component, &entry)) {
             tracing::debug!("{} is not kept: {error}", entry.display());
         }
         Ok(component)
     }
+}
+
+fn compile(engine: &Engine, bytes: &[u8], timeout: Duration) -> wasmtime::Result<Option<Component>> {
+    let (engine, bytes) = (engine.clone(), bytes.to_vec());
+    within(timeout, move || Component::new(&engine, bytes)).transpose()
 }
 
 /// `$SETU_CACHE_DIR`, else `setu` in `$XDG_CACHE_HOME` or `~/.cache`.
@@ -90,6 +103,16 @@ fn prepare(folder: &Path) -> Result<(), String> {
             found.mode() & 0o777,
             folder.display()
         ));
+    }
+    // Whoever can rename a folder above it can put another one in its place. A sticky folder, such as /tmp, lets only
+    // the owner do so.
+    let real = folder.canonicalize().map_err(|error| error.to_string())?;
+    for above in real.ancestors().skip(1) {
+        let found = fs::metadata(above).map_err(|error| error.to_string())?;
+        let open = found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0;
+        if open || found.uid() != 0 && found.uid() != probe {
+            return Err(format!("others can rename what lies in {}", above.display()));
+        }
     }
     Ok(())
 }
@@ -185,6 +208,27 @@ mod tests {
         }
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(prepare(&folder), Ok(()));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_put_another_in_place_of_is_not_used() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("above").join("cache");
+        assert_eq!(prepare(&folder), Ok(()));
+        let above = folder.parent().unwrap();
+        for (mode, usable) in [(0o777, false), (0o1777, true), (0o755, true)] {
+            fs::set_permissions(above, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(prepare(&folder).is_ok(), usable, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn compiling_ends_when_its_time_is_over() {
+        let engine = super::super::engine::engine().unwrap();
+        let bytes = crate::connector::registry::resolve("csv").unwrap().bytes;
+        let compiled = |timeout| compile(&engine, &bytes, timeout).unwrap().is_some();
+        assert!(!compiled(Duration::from_millis(1)));
+        assert!(compiled(Duration::from_secs(600)));
     }
 
     #[test]

@@ -2,23 +2,35 @@
 //!
 //! A configuration's mistakes are reported all at once, each with its place, in words that never show a secret.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
 
 use super::bindings::exports::setu::connector::connector;
+use super::bounded::within;
 use super::inspect::Halves;
 use super::marks::{self, Alternatives, Mark, Marked};
 use super::text::printable;
-use super::{ConfigMistake, Description, address};
+use super::{ConfigMistake, Description};
+use crate::address;
 
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
 const MAX_MISTAKES: usize = 100;
+/// The most schemas that one schema may consist of, each as often as it is referred to.
+const MAX_SCHEMAS: u64 = 100_000;
+/// How deep references and parts of a schema may lead.
+const MAX_DEPTH: usize = 500;
+/// How long checking a configuration may take.
+pub(super) const CHECK_TIME: Duration = Duration::from_secs(10);
 
 /// The schema of one role's configuration, ready to check with.
 pub(super) struct ConfigSchema {
     pub(super) schema: Value,
-    validator: Validator,
+    validator: Arc<Validator>,
 }
 
 /// A checked description and the schemas of the halves that the component has.
@@ -107,12 +119,14 @@ impl ConfigSchema {
                 "refers to `{reference}`; references must stay within the schema (`#/…`)"
             ));
         }
+        measure(&schema, &schema, 0, &mut HashMap::new())?;
         let validator = jsonschema::draft202012::new(&schema).map_err(|error| {
             format!(
                 "is not a JSON Schema (2020-12): {}",
                 printable(&error.to_string(), 1024)
             )
         })?;
+        let validator = Arc::new(validator);
         Ok(ConfigSchema { schema, validator })
     }
 
@@ -123,8 +137,19 @@ impl ConfigSchema {
             .iter()
             .filter(|marked| !matches!(marked.mark, Mark::Read | Mark::Write))
             .collect();
+        let (validator, own) = (self.validator.clone(), config.clone());
+        let errors = within(CHECK_TIME, move || -> Vec<_> {
+            let errors = validator.iter_errors(&own).take(MAX_MISTAKES);
+            errors.map(|error| error.to_owned()).collect()
+        });
+        let Some(errors) = errors else {
+            return vec![ConfigMistake {
+                pointer: String::new(),
+                message: takes_too_long(),
+            }];
+        };
         let mut mistakes = Vec::new();
-        for error in self.validator.iter_errors(config) {
+        for error in errors {
             self.explain(&error, &secrets, &mut mistakes);
             if mistakes.len() >= MAX_MISTAKES {
                 break;
@@ -282,6 +307,57 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
+pub(super) fn takes_too_long() -> String {
+    format!(
+        "the connector's schema cannot be used: checking with it takes more than {} seconds",
+        CHECK_TIME.as_secs()
+    )
+}
+
+/// How many schemas there are when each reference is replaced with what it refers to, and how deep they lie. Checking a
+/// configuration takes time in proportion to the one and stack to the other. A reference back to where it stands counts
+/// as nothing: it leads on only within a deeper value.
+fn measure(
+    root: &Value,
+    schema: &Value,
+    depth: usize,
+    known: &mut HashMap<*const Value, (u64, usize)>,
+) -> Result<(u64, usize), String> {
+    let (own, parts): (u64, Vec<&Value>) = match schema {
+        Value::Object(members) => {
+            let reference = members.get("$ref").and_then(Value::as_str);
+            let target = reference.and_then(|reference| marks::resolve(root, reference));
+            (1, members.values().chain(target).collect())
+        }
+        Value::Array(items) => (0, items.iter().collect()),
+        _ => return Ok((0, 0)),
+    };
+    let (count, height) = match known.get(&std::ptr::from_ref(schema)) {
+        Some(known) => *known,
+        None => {
+            known.insert(schema, (0, 0));
+            let (mut count, mut height) = (own, 0);
+            // Deeper than this is too deep in any case, and would take the stack here.
+            for part in parts.into_iter().filter(|_| depth <= MAX_DEPTH) {
+                let part = measure(root, part, depth + 1, known)?;
+                count = count.saturating_add(part.0);
+                height = height.max(part.1 + 1);
+            }
+            known.insert(schema, (count, height));
+            (count, height)
+        }
+    };
+    if count > MAX_SCHEMAS {
+        return Err(format!(
+            "multiplies by its references to more than {MAX_SCHEMAS} schemas"
+        ));
+    }
+    if depth + height > MAX_DEPTH {
+        return Err(format!("is more than {MAX_DEPTH} levels deep"));
+    }
+    Ok((count, height))
+}
+
 /// A `$ref` that leads out of the document.
 fn remote_reference(schema: &Value) -> Option<&str> {
     match schema {
@@ -321,6 +397,32 @@ mod tests {
             "$defs": {"File": {"type": "object", "required": ["path"], "additionalProperties": false,
                                "properties": {"path": {"type": "string"}, "delimiter": {"type": "string"}}}}
         }))
+    }
+
+    /// `$defs` of which each holds references to the next, and the last one to this.
+    fn chain(length: usize, references: usize, last: &str) -> Value {
+        let name = |index: usize| match index == length {
+            true => last.to_owned(),
+            false => format!("#/$defs/d{index}"),
+        };
+        let definition = |index| json!({"allOf": vec![json!({"$ref": name(index + 1)}); references]});
+        let definitions = (0..length).map(|index| (format!("d{index}"), definition(index)));
+        json!({"$ref": "#/$defs/d0", "$defs": Value::Object(definitions.collect())})
+    }
+
+    #[test]
+    fn a_schema_that_takes_time_or_stack_without_end_is_refused() {
+        let refused = |schema: Value| ConfigSchema::new(&schema.to_string()).err().unwrap_or_default();
+        let string = "#/$defs/d0/allOf/0/type";
+        assert!(refused(chain(60, 2, string)).contains("multiplies by its references"));
+        assert!(refused(chain(10_000, 1, string)).contains("levels deep"));
+        // In a circle nothing is demanded, however many references there are.
+        for references in [1, 2] {
+            for length in [1, 2] {
+                let circle = schema(chain(length, references, "#/$defs/d0"));
+                assert_eq!(circle.mistakes(&json!({})), []);
+            }
+        }
     }
 
     #[test]

@@ -6,10 +6,12 @@
 use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::{I32Exit, ResourceTableError};
 
-use super::limits::{Exceeded, Limits, MAX_HANDLES};
+use super::inspect;
+use super::limits::{Exceeded, Limits};
 use super::progress::Stalled;
 use super::text::printable;
 use crate::connector::{Error, ErrorKind};
+use crate::pipeline::Limit;
 
 /// The longest panic message that is shown.
 const MAX_STDERR_BYTES: usize = 4 << 10;
@@ -20,22 +22,20 @@ pub(super) fn classify(error: &wasmtime::Error, stderr: &str, limits: &Limits) -
         return exceeded_limit(*exceeded, limits);
     }
     if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
-        return Error::new(
-            ErrorKind::Limit,
-            format!(
-                "it holds more than {MAX_HANDLES} files, sockets and streams, the most that one instance may"
-            ),
+        let message = format!(
+            "it holds more than {} files, sockets and streams, its limit{}",
+            limits.handles,
+            way_out(Limit::OpenHandles, limits)
         );
+        return Error::new(ErrorKind::Limit, message);
     }
     if is_fuel_exhausted(error) {
-        return Error::new(
-            ErrorKind::Limit,
-            format!(
-                "what it handed over in one call would have taken more than {} of the host's memory; raise \
-                 `limits: {{ hostMemoryMib }}` beside the connector in the pipeline file if it is right",
-                mib(limits.host_memory)
-            ),
+        let message = format!(
+            "what it handed over in one call would have taken more than {} of the host's memory, its limit{}",
+            mib(limits.host_memory),
+            way_out(Limit::HostMemoryMib, limits)
         );
+        return Error::new(ErrorKind::Limit, message);
     }
     if let Some(exit) = error.downcast_ref::<I32Exit>() {
         return Error::new(
@@ -62,18 +62,23 @@ pub(super) fn classify(error: &wasmtime::Error, stderr: &str, limits: &Limits) -
     }
 }
 
-/// The error of a call that made no progress.
+/// The error of a call whose time is over.
 pub(super) fn stalled(stalled: Stalled, limits: &Limits) -> Error {
-    let setting = "`limits: { callTimeoutSeconds }` beside the connector in the pipeline file";
     let message = match stalled {
         Stalled::Busy => format!(
-            "no progress for {} seconds: the connector computes or sleeps. If it is right, raise {setting}",
-            limits.call.as_secs()
+            "no progress for {} seconds, its limit: the connector computes or sleeps{}",
+            limits.call.as_secs(),
+            way_out(Limit::CallTimeoutSeconds, limits)
         ),
         Stalled::Waiting => format!(
-            "no answer from the server for {} seconds. If the server needs that long, for instance to sort, raise \
-             {setting}",
-            limits.answer.as_secs()
+            "no answer from the server for {} seconds, its limit{}; a server may need long, for instance to sort",
+            limits.answer.as_secs(),
+            way_out(Limit::CallTimeoutSeconds, limits)
+        ),
+        Stalled::Spent => format!(
+            "it has run for {} seconds, its limit{}",
+            limits.total.as_secs(),
+            way_out(Limit::TotalTimeoutSeconds, limits)
         ),
     };
     Error::new(ErrorKind::Timeout, message)
@@ -82,16 +87,24 @@ pub(super) fn stalled(stalled: Stalled, limits: &Limits) -> Error {
 fn exceeded_limit(exceeded: Exceeded, limits: &Limits) -> Error {
     let message = match exceeded {
         Exceeded::Memory(wanted) => format!(
-            "it needs {} of memory, and its limit is {}; raise `limits: {{ memoryMib }}` beside the connector in \
-             the pipeline file if it is right",
+            "it needs {} of memory, and its limit is {}{}",
             mib(wanted),
-            mib(limits.memory)
+            mib(limits.memory),
+            way_out(Limit::MemoryMib, limits)
         ),
         Exceeded::Table(elements) => {
             format!("it wants a table of {elements} elements, which is more than any may have")
         }
     };
     Error::new(ErrorKind::Limit, message)
+}
+
+/// What a person can do about a limit.
+fn way_out(limit: Limit, limits: &Limits) -> String {
+    match limits.fixed {
+        true => String::new(),
+        false => format!("; {}", inspect::raise(limit)),
+    }
 }
 
 fn mib(bytes: usize) -> String {
@@ -148,6 +161,7 @@ fn said(stderr: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::LimitSpec;
 
     #[test]
     fn a_panic_is_told_by_what_it_left_on_stderr() {
@@ -157,7 +171,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Panic);
         assert_eq!(
             error.message(),
-            "it panicked: no \u{fffd}[1mway\nout (at src/lib.rs:10:5)"
+            "it panicked: no \u{fffd}[1mway\\nout (at src/lib.rs:10:5)"
         );
     }
 
@@ -173,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_limit_names_itself_its_value_and_the_setting() {
-        let limits = Limits::default();
+        let limits = Limits::new(&LimitSpec::default(), &LimitSpec::default());
         let error = classify(&Exceeded::Memory(600 << 20).into(), "", &limits);
         assert_eq!(error.kind(), ErrorKind::Limit);
         for part in ["600 MiB", "512 MiB", "memoryMib"] {

@@ -1,7 +1,7 @@
 //! What a connector may reach: the grants that its configuration implies and those that the pipeline adds.
 //!
 //! A pure function of schema, pipeline and base folder; nothing is looked up, opened or created. `files` and
-//! `network` enforce what is decided here, `setu plan` prints it.
+//! `network` enforce what is decided here, `setu plan` prints it, a policy may forbid it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -9,15 +9,16 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::Value;
 
 use super::EffectiveGrant;
-use super::address::{self, Endpoint};
 use super::marks::{self, Alternatives, Mark};
+use crate::address::{self, NetworkGrant};
 use crate::connector::{Error, ErrorKind, Result, Role};
 use crate::pipeline::ConnectorSpec;
+use crate::policy::{Access, Wanted};
 
 /// Everything that one instance may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grants {
-    pub(super) network: BTreeSet<Endpoint>,
+    pub(super) network: BTreeSet<NetworkGrant>,
     /// By absolute, normalised path.
     pub(super) paths: BTreeMap<PathBuf, PathGrant>,
     /// Names of environment variables.
@@ -38,8 +39,8 @@ pub(super) struct Resolved {
     pub(super) grants: Grants,
     /// With every marked path made absolute.
     pub(super) config: Value,
-    /// For people, in the order in which they were granted.
-    pub(super) effective: Vec<EffectiveGrant>,
+    /// Each with its place, in the order in which they were granted.
+    pub(super) wanted: Vec<Wanted>,
 }
 
 /// Works the grants out.
@@ -47,13 +48,13 @@ pub(super) fn resolve(role: Role, schema: &Value, spec: &ConnectorSpec) -> Resul
     let mut resolved = Resolved {
         grants: Grants::default(),
         config: spec.config.clone(),
-        effective: Vec::new(),
+        wanted: Vec::new(),
     };
     for marked in marks::find(schema, &spec.config, Alternatives::Satisfied) {
         let Some(text) = marked.value.as_str() else {
             continue;
         };
-        let origin = format!("config{}", property_path(&marked.pointer));
+        let origin = Origin::new(format!("/config{}", marked.pointer));
         match marked.mark {
             Mark::Secret => {}
             Mark::Network { default_port } => resolved.add_network(role, text, default_port, &origin)?,
@@ -66,60 +67,112 @@ pub(super) fn resolve(role: Role, schema: &Value, spec: &ConnectorSpec) -> Resul
             }
         }
     }
-    for text in &spec.grant.network {
-        resolved.add_network(role, text, None, "grant.network")?;
+    for (index, text) in spec.grant.network.iter().enumerate() {
+        let origin = Origin::listed("network", index);
+        let grants = NetworkGrant::parse_all(text).map_err(|mistake| no_endpoint(role, &origin, &mistake))?;
+        resolved.add_all(grants, &origin);
     }
-    for (paths, writable, origin) in [
-        (&spec.grant.read, false, "grant.read"),
-        (&spec.grant.write, true, "grant.write"),
+    for (paths, key, writable) in [
+        (&spec.grant.read, "read", false),
+        (&spec.grant.write, "write", true),
     ] {
-        for text in paths {
-            resolved.add_path(absolute(&spec.base, text, origin)?, writable, origin);
+        for (index, text) in paths.iter().enumerate() {
+            let origin = Origin::listed(key, index);
+            resolved.add_path(absolute(&spec.base, text, &origin)?, writable, &origin);
         }
     }
-    for name in &spec.grant.env {
+    for (index, name) in spec.grant.env.iter().enumerate() {
         resolved.grants.env.insert(name.clone());
-        resolved.effect("env", name.clone(), "grant.env");
+        resolved.want(Access::Env(name.clone()), &Origin::listed("env", index));
     }
     Ok(resolved)
 }
 
-impl Resolved {
-    fn add_network(&mut self, role: Role, text: &str, default_port: Option<u16>, origin: &str) -> Result<()> {
-        let endpoints = address::endpoints(text, default_port).map_err(|mistake| {
-            Error::new(
-                ErrorKind::Config,
-                format!(
-                    "`{origin}` of the {role} does not say what it connects to: {mistake}. Write a URL, host:port, \
-                     or host=… port=…"
-                ),
-            )
-        })?;
-        for endpoint in endpoints {
-            self.effect("network", endpoint.to_string(), origin);
-            self.grants.network.insert(endpoint);
+/// Where something is granted.
+struct Origin {
+    /// Within the side: `/config/url`, `/grant/read/0`.
+    pointer: String,
+    /// For people: `config.url`, `grant.read`.
+    shown: String,
+}
+
+impl Origin {
+    fn new(pointer: String) -> Self {
+        let shown = property_path(&pointer);
+        let shown = shown.trim_start_matches('.').to_owned();
+        Origin { pointer, shown }
+    }
+
+    /// An entry of one of the lists under `grant:`.
+    fn listed(key: &str, index: usize) -> Self {
+        Origin {
+            pointer: format!("/grant/{key}/{index}"),
+            shown: format!("grant.{key}"),
         }
+    }
+}
+
+fn no_endpoint(role: Role, origin: &Origin, mistake: &str) -> Error {
+    let message = format!(
+        "`{}` of the {role} does not say what it connects to: {mistake}. Write a URL, host:port, or host=… port=…; \
+         under `grant:` also *.name:port or address/bits:port",
+        origin.shown
+    );
+    Error::new(ErrorKind::Config, message)
+}
+
+impl Resolved {
+    fn add_network(
+        &mut self,
+        role: Role,
+        text: &str,
+        default_port: Option<u16>,
+        origin: &Origin,
+    ) -> Result<()> {
+        let endpoints = address::endpoints(text, default_port);
+        let endpoints = endpoints.map_err(|mistake| no_endpoint(role, origin, &mistake))?;
+        self.add_all(endpoints.into_iter().map(NetworkGrant::from), origin);
         Ok(())
     }
 
-    fn add_path(&mut self, path: String, writable: bool, origin: &str) {
-        self.effect(if writable { "write" } else { "read" }, path.clone(), origin);
-        let grant = self.grants.paths.entry(path.into()).or_insert(PathGrant {
+    fn add_all(&mut self, grants: impl IntoIterator<Item = NetworkGrant>, origin: &Origin) {
+        for grant in grants {
+            self.want(Access::Network(grant.clone()), origin);
+            self.grants.network.insert(grant);
+        }
+    }
+
+    fn add_path(&mut self, path: String, writable: bool, origin: &Origin) {
+        let path = PathBuf::from(path);
+        let access = if writable { Access::Write } else { Access::Read };
+        self.want(access(path.clone()), origin);
+        let grant = self.grants.paths.entry(path).or_insert(PathGrant {
             writable,
-            origin: origin.to_owned(),
+            origin: origin.shown.clone(),
         });
         grant.writable |= writable;
     }
 
-    fn effect(&mut self, kind: &'static str, target: String, origin: &str) {
-        let grant = EffectiveGrant {
-            kind,
-            target,
-            origin: origin.to_owned(),
+    fn want(&mut self, access: Access, origin: &Origin) {
+        let wanted = Wanted {
+            access,
+            pointer: origin.pointer.clone(),
+            origin: origin.shown.clone(),
         };
-        if !self.effective.contains(&grant) {
-            self.effective.push(grant);
+        let known = |known: &Wanted| known.access == wanted.access && known.origin == wanted.origin;
+        if !self.wanted.iter().any(known) {
+            self.wanted.push(wanted);
         }
+    }
+
+    /// For people.
+    pub(super) fn effective(&self) -> Vec<EffectiveGrant> {
+        let grants = self.wanted.iter().map(|wanted| EffectiveGrant {
+            kind: wanted.access.kind(),
+            target: wanted.access.to_string(),
+            origin: wanted.origin.clone(),
+        });
+        grants.collect()
     }
 }
 
@@ -136,8 +189,8 @@ fn property_path(pointer: &str) -> String {
 }
 
 /// The absolute form of a path that is relative to `base`, with `.` and `..` worked out in the text alone.
-fn absolute(base: &Path, text: &str, origin: &str) -> Result<String> {
-    let mistake = |message: &str| Error::new(ErrorKind::Config, format!("`{origin}`: {message}"));
+fn absolute(base: &Path, text: &str, origin: &Origin) -> Result<String> {
+    let mistake = |message: &str| Error::new(ErrorKind::Config, format!("`{}`: {message}", origin.shown));
     if text.is_empty() || text.contains('\0') {
         return Err(mistake("an empty path, or one with a NUL, names nothing"));
     }
@@ -187,7 +240,7 @@ mod tests {
     fn shown(spec: &ConnectorSpec) -> Vec<String> {
         let resolved = resolve(Role::Source, &schema(), spec).unwrap();
         let show = |g: &EffectiveGrant| format!("{} {} ({})", g.kind, g.target, g.origin);
-        resolved.effective.iter().map(show).collect()
+        resolved.effective().iter().map(show).collect()
     }
 
     #[test]
@@ -198,6 +251,10 @@ mod tests {
             (
                 json!({"url": "postgres://u:p@db/x"}),
                 vec!["network db:5432 (config.url)"],
+            ),
+            (
+                json!({"url": "DB.Internal.:5432"}),
+                vec!["network db.internal:5432 (config.url)"],
             ),
             (
                 json!({"in": "data.csv"}),
@@ -232,7 +289,11 @@ mod tests {
     fn a_pipeline_adds_grants_of_its_own() {
         let mut spec = spec(json!({}));
         spec.grant = GrantSpec {
-            network: vec!["db.internal:5432".into()],
+            network: vec![
+                "db.internal:5432".into(),
+                "*.Internal:1".into(),
+                "10.0.0.0/8:2".into(),
+            ],
             read: vec!["extra".into()],
             write: vec!["extra".into()],
             env: vec!["TZ".into()],
@@ -241,6 +302,8 @@ mod tests {
             shown(&spec),
             [
                 "network db.internal:5432 (grant.network)",
+                "network *.internal:1 (grant.network)",
+                "network 10.0.0.0/8:2 (grant.network)",
                 "read /pipelines/orders/extra (grant.read)",
                 "write /pipelines/orders/extra (grant.write)",
                 "env TZ (grant.env)",
@@ -248,6 +311,17 @@ mod tests {
         );
         let grants = resolve(Role::Source, &schema(), &spec).unwrap().grants;
         assert!(grants.paths[Path::new("/pipelines/orders/extra")].writable);
+    }
+
+    /// A configuration often comes from elsewhere than the pipeline's author; only `grant:` names many hosts at once.
+    #[test]
+    fn a_configuration_grants_single_hosts_only() {
+        for url in ["*.internal:1", "10.0.0.0/8:1", "postgres://*.internal/x"] {
+            assert!(
+                resolve(Role::Source, &schema(), &spec(json!({"url": url}))).is_err(),
+                "{url}"
+            );
+        }
     }
 
     #[test]

@@ -6,26 +6,27 @@ use wasmtime::component::Component;
 use wasmtime::component::types::ComponentItem;
 
 use crate::connector::{Error, ErrorKind, Result};
+use crate::pipeline::Limit;
 
 /// The version of the contract that this host serves.
-const CONTRACT: &str = "0.1.0";
-/// Larger components are refused before they are compiled: no connector needs this much, and compiling takes time
-/// and memory in proportion.
-const MAX_COMPONENT_BYTES: usize = 64 << 20;
+pub(super) const CONTRACT: &str = "0.1.0";
 
-/// Refuses what cannot be a component, by its first bytes.
-pub(super) fn check_bytes(origin: &str, bytes: &[u8]) -> Result<()> {
+/// Refuses what cannot be a component, by its first bytes, and what is too large to be compiled: that takes time and
+/// memory in proportion.
+pub(super) fn check_bytes(origin: &str, bytes: &[u8], most_mib: u64) -> Result<()> {
     let what = match bytes {
         [] => "is empty",
         [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => {
-            if bytes.len() <= MAX_COMPONENT_BYTES {
+            let mib = bytes.len().div_ceil(1 << 20) as u64;
+            if mib <= most_mib {
                 return Ok(());
             }
-            let mib = bytes.len() >> 20;
-            let limit = MAX_COMPONENT_BYTES >> 20;
             return Err(refused(
                 origin,
-                &format!("has {mib} MiB, and the most that is compiled is {limit} MiB"),
+                &format!(
+                    "has {mib} MiB, and its limit is {most_mib} MiB; {}",
+                    raise(Limit::ComponentMib)
+                ),
             ));
         }
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => "is a core WebAssembly module, not a component",
@@ -40,6 +41,14 @@ pub(super) fn check_bytes(origin: &str, bytes: &[u8]) -> Result<()> {
     ))
 }
 
+/// How a person raises a limit.
+pub(super) fn raise(limit: Limit) -> String {
+    format!(
+        "raise `limits: {{ {} }}` beside the connector in the pipeline file if it is right",
+        limit.name()
+    )
+}
+
 /// An error about a connector that cannot be loaded.
 pub(super) fn refused(origin: &str, what: &str) -> Error {
     Error::new(ErrorKind::Config, format!("connector {origin} {what}"))
@@ -52,15 +61,28 @@ pub(super) struct Halves {
     pub(super) destination: bool,
 }
 
+/// What a component imports and exports.
+pub(super) struct Names {
+    pub(super) halves: Halves,
+    pub(super) imports: Vec<String>,
+    pub(super) exports: Vec<String>,
+}
+
 /// Checks a component's imports and exports by name.
-pub(super) fn check_names(origin: &str, engine: &Engine, component: &Component) -> Result<Halves> {
+pub(super) fn check_names(origin: &str, engine: &Engine, component: &Component) -> Result<Names> {
     let ty = component.component_type();
+    let mut imports = Vec::new();
     for (name, item) in ty.imports(engine) {
         check_import(name, matches!(item.ty, ComponentItem::ComponentInstance(_)))
             .map_err(|what| refused(origin, &what))?;
+        imports.push(name.to_owned());
     }
     let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
-    check_exports(&exports).map_err(|what| refused(origin, &what))
+    Ok(Names {
+        halves: check_exports(&exports).map_err(|what| refused(origin, &what))?,
+        imports,
+        exports: exports.into_iter().map(str::to_owned).collect(),
+    })
 }
 
 fn check_import(name: &str, is_interface: bool) -> Result<(), String> {
@@ -133,7 +155,7 @@ mod tests {
             (b"\0as", "not a WebAssembly component"),
         ];
         for (bytes, expected) in cases {
-            let error = check_bytes("./x.wasm", bytes).unwrap_err();
+            let error = check_bytes("./x.wasm", bytes, 64).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.message().contains(expected), "{error}");
             assert!(
@@ -141,7 +163,7 @@ mod tests {
                 "{error}"
             );
         }
-        assert!(check_bytes("x", b"\0asm\x0d\0\x01\0").is_ok());
+        assert!(check_bytes("x", b"\0asm\x0d\0\x01\0", 64).is_ok());
     }
 
     #[test]

@@ -5,25 +5,34 @@
 //! host function. After a trap, a broken rule, a hang or an interruption the guest's state is not to be trusted: the
 //! instance is over, and further calls say so without reaching the guest.
 
+use std::time::Duration;
+
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
+use wasmtime::{Store, UpdateDeadline};
 use wasmtime_wasi::WasiCtxBuilder;
 
 use super::bindings::setu::connector::types;
 use super::capture::Capture;
 use super::convert::{self, Broken};
+use super::denials::Denials;
 use super::fault;
 use super::files;
 use super::grants::Grants;
-use super::limits::{Limiter, Limits, MAX_HANDLES};
+use super::limits::{Limiter, Limits};
 use super::log::GuestLog;
 use super::lookup::{self, Lookups};
-use super::network::Network;
+use super::network::{Network, Subject};
 use super::progress::Progress;
+use super::secrets::Secrets;
+use super::share::Share;
 use super::state::State;
 use crate::connector::{Error, ErrorKind, Result, Role};
+use crate::policy::Tls;
+
+/// How long a guest may take to tidy up behind what was cancelled.
+const TIDYING: Duration = Duration::from_secs(2);
 
 /// What an instance is made for.
 pub(super) struct Purpose {
@@ -33,8 +42,12 @@ pub(super) struct Purpose {
     pub(super) run: String,
     pub(super) stream: Option<String>,
     pub(super) cancel: CancellationToken,
+    pub(super) denials: Denials,
     pub(super) limits: Limits,
     pub(super) grants: Grants,
+    /// What the configuration holds that no message may show.
+    pub(super) secrets: Secrets,
+    pub(super) tls: Tls,
 }
 
 /// A connector's instance and everything that its calls need.
@@ -48,6 +61,7 @@ pub(super) struct Instance {
     progress: Progress,
     network: Network,
     stderr: Capture,
+    secrets: Secrets,
     /// What ended it.
     over: Option<Error>,
 }
@@ -73,30 +87,49 @@ impl Instance {
                 .at(&place)
             })?;
         let stderr = Capture::default();
-        let network = Network::new(purpose.role, purpose.grants.network.clone());
+        let subject = Subject {
+            role: purpose.role,
+            connector: purpose.connector.clone(),
+            run: purpose.run.clone(),
+            stream: purpose.stream.clone().unwrap_or_default(),
+            denials: purpose.denials,
+        };
+        let network = Network::new(subject, purpose.grants.network.clone(), purpose.tls);
         let progress = Progress::new();
         let mut wasi = wasi(&purpose.grants, &network, &stderr);
         // Only a stream's copy may leave something behind.
         let files = files::preopen(&mut wasi, &purpose.grants.paths, purpose.stream.is_some());
         let files = files.map_err(|error| error.at(&place))?;
         let mut table = wasmtime::component::ResourceTable::new();
-        table.set_max_capacity(MAX_HANDLES);
+        table.set_max_capacity(purpose.limits.handles);
         let state = State {
             wasi: wasi.build(),
             table,
             limiter: Limiter::new(&purpose.limits),
-            log: GuestLog::new(purpose.connector, purpose.run, purpose.stream),
+            log: GuestLog::new(
+                purpose.connector,
+                purpose.run,
+                purpose.stream,
+                purpose.secrets.clone(),
+                &purpose.limits,
+            ),
             network: network.clone(),
             lookups: Lookups::default(),
             files,
             progress: progress.clone(),
+            share: Share::new(purpose.limits.cpu),
         };
         let mut store = Store::new(component.engine(), state);
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(purpose.limits.host_memory);
         // The deadline starts in the past: without this the first instruction would trap.
         store.set_epoch_deadline(1);
-        store.epoch_deadline_async_yield_and_update(1);
+        store.epoch_deadline_callback(|mut guest| {
+            Ok(match guest.data_mut().share.pause() {
+                None => UpdateDeadline::Yield(1),
+                Some(pause) => UpdateDeadline::YieldCustom(1, Box::pin(tokio::time::sleep(pause))),
+            })
+        });
         let mut instance = Instance {
             runtime: Some(runtime),
             store,
@@ -106,6 +139,7 @@ impl Instance {
             progress,
             network,
             stderr,
+            secrets: purpose.secrets,
             over: None,
         };
         let guest = instance.call("start", async |store| component.instantiate_async(store).await)?;
@@ -139,6 +173,7 @@ impl Instance {
             return Err(Error::new(ErrorKind::Internal, "the connector is being dropped"));
         };
         progress.mark();
+        store.data_mut().share.begin();
         let outcome = runtime.block_on(async {
             tokio::select! {
                 biased;
@@ -147,11 +182,13 @@ impl Instance {
                 stalled = progress.stalled(limits) => Err(fault::stalled(stalled, limits)),
             }
         });
+        self.store.data_mut().share.end();
         match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
-                tracing::debug!("{} failed: {error:?}", self.place_of(name));
-                let error = fault::classify(&error, &self.stderr.take(), &self.limits);
+                let whole = self.secrets.scrub(&format!("{error:?}"));
+                tracing::debug!("{} failed: {whole}", self.place_of(name));
+                let error = fault::classify(&error, &self.secrets.scrub(&self.stderr.take()), &self.limits);
                 Err(self.end(name, error))
             }
             Err(error) => Err(self.end(name, error)),
@@ -170,7 +207,15 @@ impl Instance {
                 self.network.take_refusals();
                 Ok(value)
             }
-            Err(error) => Err(self.explain(convert::error(error)).at(self.place_of(name))),
+            Err(error) => {
+                // Before it is cut to its greatest length: half of a secret would not be found.
+                let error = types::Error {
+                    message: self.secrets.scrub(&error.message),
+                    code: error.code.map(|code| self.secrets.scrub(&code)),
+                    ..error
+                };
+                Err(self.explain(convert::error(error)).at(self.place_of(name)))
+            }
         }
     }
 
@@ -185,8 +230,14 @@ impl Instance {
 
     /// Gives back a resource of the guest's. What goes wrong is met again by the next call, or by nobody.
     pub(super) fn drop_resource(&mut self, name: &str, resource: ResourceAny) {
-        if self.over.is_some() || self.cancel.is_cancelled() {
+        if self.over.is_some() {
             return;
+        }
+        if self.cancel.is_cancelled() {
+            // The other end has failed, or the user waits: what the guest has to tidy up, it tidies up now.
+            self.cancel = CancellationToken::new();
+            self.limits.call = self.limits.call.min(TIDYING);
+            self.limits.answer = self.limits.answer.min(TIDYING);
         }
         if let Err(error) = self.call(name, async |store| resource.resource_drop_async(store).await) {
             tracing::debug!("{error}");
@@ -199,9 +250,10 @@ impl Instance {
         error
     }
 
-    /// Adds what the sandbox refused during the call, unless the message tells it: what a connector's library makes
-    /// of a refusal seldom says what to do.
+    /// Takes secrets out of what a connector said, and adds what the sandbox refused during the call, unless the
+    /// message tells it: what a connector's library makes of a refusal seldom says what to do.
     fn explain(&mut self, error: Error) -> Error {
+        let error = error.map_text(|text| self.secrets.scrub(text));
         let refusals = self.network.take_refusals();
         let untold: Vec<_> = refusals
             .into_iter()

@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use wasmtime::ResourceLimiter;
 
-use crate::pipeline::LimitSpec;
+use crate::pipeline::{Limit, LimitSpec};
 
 const MIB: usize = 1 << 20;
 
-/// The most open files, sockets, streams and the like of one instance.
-pub(super) const MAX_HANDLES: usize = 1_000;
 /// The most elements of one WebAssembly table.
 const MAX_TABLE_ELEMENTS: usize = 100_000;
 /// The most core instances, tables and memories that one component is made of.
 const MAX_PARTS: usize = 64;
+
+/// The longest time that one call waits for a server's next answer, where nobody says otherwise: a database may sort for
+/// many minutes before it sends its first row.
+const ANSWER_SECONDS: u64 = 3600;
 
 /// The limits of one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,47 +30,64 @@ pub(super) struct Limits {
     pub(super) host_memory: usize,
     /// The longest time without progress in one call: computing, sleeping, waiting for a file.
     pub(super) call: Duration,
-    /// The longest time that one call waits for a server's next answer through `net`. A database may sort for many
-    /// minutes before it sends its first row, so this is longer than `call` unless the pipeline says a number.
+    /// The longest time that one call waits for a server's next answer through `net`.
     pub(super) answer: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            memory: 512 * MIB,
-            host_memory: 256 * MIB,
-            call: Duration::from_secs(300),
-            answer: Duration::from_secs(3600),
-        }
-    }
+    /// From the opening of the instance on.
+    pub(super) total: Duration,
+    /// Of one processor, in hundredths.
+    pub(super) cpu: u32,
+    /// Open files, sockets, streams and the like.
+    pub(super) handles: usize,
+    pub(super) log_lines: u64,
+    pub(super) log_bytes: u64,
+    /// No pipeline file changes them.
+    pub(super) fixed: bool,
 }
 
 impl Limits {
-    /// The defaults, with what a pipeline file changes.
-    pub(super) fn new(spec: &LimitSpec) -> Self {
-        let default = Limits::default();
-        let mib = |value: Option<u64>, default| {
-            value.map_or(default, |v| (v as usize).saturating_mul(MIB).max(MIB))
-        };
-        let call = spec.call_timeout_seconds.map(|s| Duration::from_secs(s.max(1)));
+    /// The defaults, with what a pipeline file changes, none of them beyond what a policy allows.
+    pub(super) fn new(spec: &LimitSpec, ceiling: &LimitSpec) -> Self {
+        let value = |limit| effective(limit, spec, ceiling);
+        let bytes = |limit| (value(limit) as usize).saturating_mul(MIB);
+        let seconds = |limit| Duration::from_secs(value(limit));
+        let answer = spec.get(Limit::CallTimeoutSeconds).unwrap_or(ANSWER_SECONDS);
+        let most = ceiling.get(Limit::CallTimeoutSeconds).unwrap_or(u64::MAX);
         Limits {
-            memory: mib(spec.memory_mib, default.memory),
-            host_memory: mib(spec.host_memory_mib, default.host_memory),
-            call: call.unwrap_or(default.call),
-            answer: call.unwrap_or(default.answer),
+            memory: bytes(Limit::MemoryMib),
+            host_memory: bytes(Limit::HostMemoryMib),
+            call: seconds(Limit::CallTimeoutSeconds),
+            answer: Duration::from_secs(answer.min(most)),
+            total: seconds(Limit::TotalTimeoutSeconds),
+            cpu: value(Limit::CpuPercent) as u32,
+            handles: value(Limit::OpenHandles) as usize,
+            log_lines: value(Limit::LogLines),
+            log_bytes: bytes(Limit::LogMib) as u64,
+            fixed: false,
         }
     }
 
     /// For `describe`, which has nothing to wait for.
     pub(super) fn for_describe() -> Self {
+        let spec = [(Limit::HostMemoryMib, 16), (Limit::CallTimeoutSeconds, 20)];
         Limits {
-            host_memory: 16 * MIB,
-            call: Duration::from_secs(20),
-            answer: Duration::from_secs(20),
-            ..Limits::default()
+            fixed: true,
+            ..Limits::new(&spec.into_iter().collect(), &LimitSpec::default())
         }
     }
+}
+
+/// The limits as a pipeline file would have to say them, where they differ from the defaults.
+pub(super) fn changed(spec: &LimitSpec, ceiling: &LimitSpec) -> LimitSpec {
+    let all = Limit::ALL.map(|limit| (limit, effective(limit, spec, ceiling)));
+    all.into_iter()
+        .filter(|(limit, value)| *value != limit.default())
+        .collect()
+}
+
+/// What a pipeline says or else the default, not beyond what a policy allows.
+pub(super) fn effective(limit: Limit, spec: &LimitSpec, ceiling: &LimitSpec) -> u64 {
+    let wanted = spec.get(limit).unwrap_or_else(|| limit.default());
+    ceiling.get(limit).map_or(wanted, |most| wanted.min(most))
 }
 
 /// What an instance ran into.
@@ -133,27 +152,60 @@ impl ResourceLimiter for Limiter {
 mod tests {
     use super::*;
 
+    fn spec(limits: &[(Limit, u64)]) -> LimitSpec {
+        limits.iter().copied().collect()
+    }
+
+    fn none() -> LimitSpec {
+        LimitSpec::default()
+    }
+
+    fn defaults() -> Limits {
+        Limits::new(&none(), &none())
+    }
+
     #[test]
     fn a_pipeline_overrides_each_limit_alone() {
-        let spec = LimitSpec {
-            memory_mib: Some(64),
-            ..LimitSpec::default()
-        };
+        let given = spec(&[(Limit::MemoryMib, 64)]);
         let expected = Limits {
             memory: 64 * MIB,
-            ..Limits::default()
+            ..defaults()
         };
-        assert_eq!(Limits::new(&spec), expected);
-        assert_eq!(Limits::new(&LimitSpec::default()), Limits::default());
+        assert_eq!(Limits::new(&given, &none()), expected);
+        assert_eq!(changed(&given, &none()), given);
+        assert_eq!(changed(&none(), &none()), none());
+    }
+
+    #[test]
+    fn a_policy_caps_the_defaults_too() {
+        let ceiling = spec(&[
+            (Limit::MemoryMib, 100),
+            (Limit::CallTimeoutSeconds, 600),
+            (Limit::CpuPercent, 50),
+        ]);
+        let wide = spec(&[
+            (Limit::MemoryMib, 1_000),
+            (Limit::CallTimeoutSeconds, 1_000),
+            (Limit::HostMemoryMib, 1_000),
+        ]);
+        for (spec, call, host_memory) in [(none(), 300, 256), (wide, 600, 1_000)] {
+            let expected = Limits {
+                memory: 100 * MIB,
+                call: Duration::from_secs(call),
+                answer: Duration::from_secs(600),
+                host_memory: host_memory * MIB,
+                cpu: 50,
+                ..defaults()
+            };
+            assert_eq!(Limits::new(&spec, &ceiling), expected);
+        }
+        let expected = spec(&[(Limit::MemoryMib, 100), (Limit::CpuPercent, 50)]);
+        assert_eq!(changed(&none(), &ceiling), expected);
     }
 
     #[test]
     fn a_time_that_a_pipeline_names_holds_for_servers_too() {
-        let spec = LimitSpec {
-            call_timeout_seconds: Some(7),
-            ..LimitSpec::default()
-        };
-        let limits = Limits::new(&spec);
+        let limits = Limits::new(&spec(&[(Limit::CallTimeoutSeconds, 7)]), &none());
         assert_eq!(
             (limits.call, limits.answer),
             (Duration::from_secs(7), Duration::from_secs(7))
@@ -162,11 +214,7 @@ mod tests {
 
     #[test]
     fn memory_is_counted_over_all_memories_of_an_instance() {
-        let limits = Limits {
-            memory: 3 * MIB,
-            ..Limits::default()
-        };
-        let mut limiter = Limiter::new(&limits);
+        let mut limiter = Limiter::new(&Limits::new(&spec(&[(Limit::MemoryMib, 3)]), &none()));
         assert!(limiter.memory_growing(0, 2 * MIB, None).is_ok_and(|ok| ok));
         assert!(limiter.memory_growing(0, MIB, None).is_ok_and(|ok| ok));
         let error = limiter.memory_growing(MIB, MIB + 65_536, None).unwrap_err();

@@ -1,11 +1,11 @@
 //! The contract's `log`: a guest's lines become the host's log events, within a budget.
 
 use super::bindings::setu::connector::log::{Host, Level};
+use super::limits::Limits;
+use super::secrets::Secrets;
 use super::state::State;
 use super::text::printable;
 
-const MAX_LINES: u64 = 10_000;
-const MAX_BYTES: u64 = 4 << 20;
 const MAX_LINE_BYTES: usize = 8 << 10;
 
 /// The log of one instance.
@@ -14,11 +14,12 @@ pub(super) struct GuestLog {
     connector: String,
     run: String,
     stream: String,
+    secrets: Secrets,
     budget: Budget,
 }
 
-/// How many lines and bytes were let through, and how many lines were not.
-#[derive(Debug, Default)]
+/// How many lines and bytes may still pass, and how many lines did not.
+#[derive(Debug)]
 struct Budget {
     lines: u64,
     bytes: u64,
@@ -27,11 +28,13 @@ struct Budget {
 
 impl Budget {
     fn admit(&mut self, bytes: usize) -> bool {
-        let admitted = self.lines < MAX_LINES && self.bytes < MAX_BYTES;
+        let admitted = self.lines > 0 && self.bytes >= bytes as u64;
         if admitted {
-            self.lines += 1;
-            self.bytes += bytes as u64;
+            self.lines -= 1;
+            self.bytes -= bytes as u64;
         } else {
+            // The first line that is too much ends the log: later, shorter ones would make a riddle of it.
+            self.lines = 0;
             self.dropped += 1;
         }
         admitted
@@ -39,25 +42,35 @@ impl Budget {
 }
 
 impl GuestLog {
-    pub(super) fn new(connector: String, run: String, stream: Option<String>) -> Self {
+    pub(super) fn new(
+        connector: String,
+        run: String,
+        stream: Option<String>,
+        secrets: Secrets,
+        limits: &Limits,
+    ) -> Self {
         GuestLog {
             connector,
             run,
             stream: stream.unwrap_or_default(),
-            budget: Budget::default(),
+            secrets,
+            budget: Budget {
+                lines: limits.log_lines,
+                bytes: limits.log_bytes,
+                dropped: 0,
+            },
         }
     }
 
     fn write(&mut self, level: Level, message: &str, fields: &[(String, String)]) {
-        let mut line = printable(message, MAX_LINE_BYTES);
+        // Secrets go first: half of one, cut off at the end of a line, would not be found.
+        let fit = |text: &str, most| printable(&self.secrets.scrub(text), most);
+        let mut line = fit(message, MAX_LINE_BYTES);
         for (name, value) in fields {
             if line.len() >= MAX_LINE_BYTES {
                 break;
             }
-            let (name, value) = (
-                printable(name, 256),
-                printable(value, MAX_LINE_BYTES - line.len()),
-            );
+            let (name, value) = (fit(name, 256), fit(value, MAX_LINE_BYTES - line.len()));
             line.push_str(&format!(" {name}={value}"));
         }
         if !self.budget.admit(line.len()) {
@@ -90,7 +103,8 @@ impl Drop for GuestLog {
         if dropped > 0 {
             tracing::warn!(
                 target: "setu::connector", connector = self.connector, stream = self.stream, run = self.run,
-                "{dropped} log lines were dropped: a connector may log {MAX_LINES} lines and {MAX_BYTES} bytes"
+                "{dropped} log lines were dropped, beyond the connector's limits; raise `limits: {{ logLines, logMib }}` \
+                 beside the connector in the pipeline file if they are right"
             );
         }
     }
@@ -114,12 +128,17 @@ mod tests {
 
     #[test]
     fn lines_beyond_the_budget_are_dropped_and_counted() {
-        let mut budget = Budget::default();
-        let admitted = (0..MAX_LINES + 5).filter(|_| budget.admit(10)).count() as u64;
-        assert_eq!((admitted, budget.dropped), (MAX_LINES, 5));
+        let budget = |lines, bytes| Budget {
+            lines,
+            bytes,
+            dropped: 0,
+        };
+        let mut few = budget(3, 100);
+        let admitted = (0..8).filter(|_| few.admit(10)).count();
+        assert_eq!((admitted, few.dropped), (3, 5));
 
-        let mut budget = Budget::default();
-        assert!(budget.admit(MAX_BYTES as usize));
-        assert!(!budget.admit(1));
+        let mut short = budget(100, 25);
+        let admitted = [10, 10, 10, 1].map(|bytes| short.admit(bytes));
+        assert_eq!((admitted, short.dropped), ([true, true, false, false], 2));
     }
 }

@@ -15,6 +15,7 @@ use wasmtime_wasi::sockets::{SocketAddrUse, WasiSocketsCtxView};
 
 use super::network::Network;
 use super::state::State;
+use crate::address::Host;
 
 /// Lets std's sockets work as far as the grants go.
 pub(super) fn allow(wasi: &mut WasiCtxBuilder, network: &Network) {
@@ -28,8 +29,11 @@ pub(super) fn allow(wasi: &mut WasiCtxBuilder, network: &Network) {
             let allowed = match purpose {
                 SocketAddrUse::TcpConnect => network.may_connect(address),
                 // Each connect is preceded by a bind to any address and port.
-                SocketAddrUse::TcpBind => address.ip().is_unspecified() && address.port() == 0,
-                _ => false,
+                SocketAddrUse::TcpBind if address.ip().is_unspecified() && address.port() == 0 => true,
+                _ => {
+                    network.refuse_purpose();
+                    false
+                }
             };
             Box::pin(async move { allowed })
         });
@@ -49,13 +53,13 @@ pub(super) fn shadow(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 
 /// The names of the lookups under way, by the handle of their stream.
 #[derive(Debug, Default)]
-pub(super) struct Lookups(HashMap<u32, String>);
+pub(super) struct Lookups(HashMap<u32, Host>);
 
 struct Checked;
 
 struct CheckedView<'a> {
     network: Network,
-    names: &'a mut HashMap<u32, String>,
+    names: &'a mut HashMap<u32, Host>,
     inner: WasiSocketsCtxView<'a>,
 }
 
@@ -69,10 +73,11 @@ impl wasi::Host for CheckedView<'_> {
         network: Resource<network::Network>,
         name: String,
     ) -> Result<Resource<wasi::ResolveAddressStream>, SocketError> {
-        if !self.network.may_resolve(&name) {
+        let Some(name) = self.network.may_resolve(&name) else {
             return Err(ErrorCode::AccessDenied.into());
-        }
-        let stream = wasi::Host::resolve_addresses(&mut self.inner, network, name.clone())?;
+        };
+        // What was compared is what is resolved, whatever spelling the guest used.
+        let stream = wasi::Host::resolve_addresses(&mut self.inner, network, name.to_string())?;
         self.names.insert(stream.rep(), name);
         Ok(stream)
     }
@@ -93,9 +98,8 @@ impl wasi::HostResolveAddressStream for CheckedView<'_> {
             };
             let ip = std_ip(address);
             if let Some(name) = self.names.get(&rep)
-                && self.network.admits(ip)
+                && self.network.pin(name, ip)
             {
-                self.network.pin(name, ip);
                 return Ok(Some(address));
             }
         }

@@ -8,12 +8,13 @@
 //! [`Source`] and [`Destination`] that `open_*` return. Not here: where connectors are found (`connector`), what a
 //! pipeline file looks like (`pipeline`), the copying (`runner`).
 
-mod address;
 mod batch;
 mod bindings;
+mod bounded;
 mod cache;
 mod capture;
 mod convert;
+mod denials;
 mod describe;
 mod destination;
 mod engine;
@@ -29,6 +30,8 @@ mod marks;
 mod net;
 mod network;
 mod progress;
+mod secrets;
+mod share;
 mod source;
 mod state;
 mod text;
@@ -36,27 +39,36 @@ mod tls;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use wasmtime::Engine;
 use wasmtime::component::{InstancePre, Linker};
 
-use crate::connector::{Destination, Error, ErrorKind, Result, Role, Source};
-use crate::pipeline::ConnectorSpec;
+use crate::connector::{Destination, Error, ErrorKind, Result, Role, Source, registry};
+use crate::pipeline::{ConnectorSpec, Limit, LimitSpec};
+use crate::policy::{Excess, Identity, Policy, Tls};
 use bindings::exports::setu::connector as contract;
+use bounded::within;
 use cache::Cache;
 use describe::ConfigSchema;
 use grants::{Grants, Resolved};
 use instance::{Instance, Purpose};
 use limits::Limits;
+use secrets::Secrets;
 use state::State;
+
+#[cfg(any(test, fuzzing))]
+pub(crate) use batch::fuzzing::lift_and_lower;
+pub use denials::Denials;
 
 /// The engine and the compiled-code cache: made once in a process.
 pub struct Plugins {
     engine: Engine,
     linker: Linker<State>,
     cache: Cache,
+    policy: Option<Arc<Policy>>,
 }
 
 /// How [`Plugins`] is set up.
@@ -71,6 +83,8 @@ pub struct Options {
 pub struct Plugin {
     component: InstancePre<State>,
     description: Description,
+    code: Code,
+    policy: Option<Arc<Policy>>,
     source: Option<Half<contract::source::GuestIndices>>,
     destination: Option<Half<contract::destination::GuestIndices>>,
 }
@@ -79,6 +93,23 @@ pub struct Plugin {
 struct Half<I> {
     exports: I,
     config: ConfigSchema,
+}
+
+/// The code of a connector, from the outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// `sha256:` and 64 hexadecimal digits.
+    pub digest: String,
+    /// Its size in bytes.
+    pub size: usize,
+    /// It is part of this program.
+    pub bundled: bool,
+    /// The version of the connector contract that it is made for.
+    pub contract: &'static str,
+    /// The interfaces that it imports.
+    pub imports: Vec<String>,
+    /// The interfaces that it exports.
+    pub exports: Vec<String>,
 }
 
 /// What a connector says of itself, checked.
@@ -114,6 +145,8 @@ pub struct OpenContext {
     pub stream: Option<String>,
     /// Ends every call with `ErrorKind::Interrupted`.
     pub cancel: CancellationToken,
+    /// Where refusals are counted.
+    pub denials: Denials,
 }
 
 /// One thing that a connector may reach, for people: what it is and why it is granted.
@@ -141,26 +174,56 @@ impl Plugins {
             engine,
             linker,
             cache: Cache::new(options.cache),
+            policy: None,
         })
+    }
+
+    /// Puts every connector that is loaded from now on under a policy.
+    pub fn under(mut self, policy: Arc<Policy>) -> Plugins {
+        self.policy = Some(policy);
+        self
     }
 
     /// Compiles a component (or takes it from the cache), calls `describe` without any grant and checks the answer.
     /// `origin` names it in messages: `bundled csv`, a path.
-    pub fn load(&self, origin: &str, bytes: &[u8]) -> Result<Arc<Plugin>> {
-        inspect::check_bytes(origin, bytes)?;
+    ///
+    /// A policy is asked before anything of the component is compiled or run. Of the limits, those of its size and of
+    /// the time to compile it hold here.
+    pub fn load(&self, origin: &str, bytes: &[u8], limits: &LimitSpec) -> Result<Arc<Plugin>> {
+        let (digest, bundled) = (registry::digest(bytes), registry::is_bundled(bytes));
+        if let Some(policy) = &self.policy
+            && let Some(refusal) = policy.forbids(&digest, bundled)
+        {
+            return Err(Error::new(ErrorKind::Denied, refusal).at(format!("connector {origin}")));
+        }
+        let ceiling = limit_ceiling(self.policy.as_deref(), &Identity::unnamed(&digest, bundled));
+        let limit = |limit| limits::effective(limit, limits, &ceiling);
+        inspect::check_bytes(origin, bytes, limit(Limit::ComponentMib))?;
         let refused = |error: wasmtime::Error| {
             inspect::refused(
                 origin,
                 &format!("cannot be used: {}", text::printable(&format!("{error:#}"), 2048)),
             )
         };
-        let component = self.cache.component(&self.engine, bytes).map_err(refused)?;
-        let halves = inspect::check_names(origin, &self.engine, &component)?;
+        let seconds = limit(Limit::CompileTimeoutSeconds);
+        let compiled = self
+            .cache
+            .component(&self.engine, bytes, Duration::from_secs(seconds));
+        let component = compiled.map_err(refused)?.ok_or_else(|| {
+            inspect::refused(
+                origin,
+                &format!(
+                    "takes more than {seconds} seconds to compile, its limit; {}",
+                    inspect::raise(Limit::CompileTimeoutSeconds)
+                ),
+            )
+        })?;
+        let names = inspect::check_names(origin, &self.engine, &component)?;
         let component = self.linker.instantiate_pre(&component).map_err(refused)?;
 
         let described =
             describe_guest(origin, &component).map_err(|error| error.at(format!("connector {origin}")))?;
-        let checked = describe::check(described, halves)
+        let checked = describe::check(described, names.halves)
             .map_err(|rule| inspect::refused(origin, &format!("broke the contract in `describe`: {rule}")))?;
         let source = checked.source.map(|config| {
             let exports = contract::source::GuestIndices::new(&component)?;
@@ -172,11 +235,28 @@ impl Plugins {
         });
         Ok(Arc::new(Plugin {
             description: checked.description,
+            code: Code {
+                digest,
+                size: bytes.len(),
+                bundled,
+                contract: inspect::CONTRACT,
+                imports: names.imports,
+                exports: names.exports,
+            },
+            policy: self.policy.clone(),
             source: source.transpose().map_err(refused)?,
             destination: destination.transpose().map_err(refused)?,
             component,
         }))
     }
+}
+
+/// What a policy caps limits to; one that only audits caps nothing.
+fn limit_ceiling(policy: Option<&Policy>, connector: &Identity<'_>) -> LimitSpec {
+    let policy = policy.filter(|policy| !policy.is_audit());
+    policy
+        .map(|policy| policy.ceiling(connector).0.limits.clone())
+        .unwrap_or_default()
 }
 
 /// Calls `describe` in an instance of its own that can reach nothing.
@@ -187,8 +267,11 @@ fn describe_guest(origin: &str, component: &InstancePre<State>) -> Result<contra
         run: String::new(),
         stream: None,
         cancel: CancellationToken::new(),
+        denials: Denials::default(),
         limits: Limits::for_describe(),
         grants: Grants::default(),
+        secrets: Secrets::default(),
+        tls: Tls::Any,
     };
     let (mut instance, guest) = Instance::start(component, purpose)?;
     instance.call("connector.describe", async |store| {
@@ -202,6 +285,11 @@ impl Plugin {
     /// What it says of itself.
     pub fn description(&self) -> &Description {
         &self.description
+    }
+
+    /// Its code, from the outside.
+    pub fn code(&self) -> &Code {
+        &self.code
     }
 
     /// Whether it exports `source`.
@@ -235,7 +323,26 @@ impl Plugin {
 
     /// What the connector would be able to reach in this role.
     pub fn grants(&self, role: Role, spec: &ConnectorSpec) -> Result<Vec<EffectiveGrant>> {
-        Ok(self.resolve(role, spec)?.effective)
+        Ok(self.resolve(role, spec)?.effective())
+    }
+
+    /// The limits that hold, where they differ from the defaults: what the pipeline says, capped by the policy.
+    pub fn limits(&self, spec: &ConnectorSpec) -> LimitSpec {
+        limits::changed(&spec.limits, &self.limit_ceiling())
+    }
+
+    /// Everything that the pipeline asks for in this role beyond the policy. Such a connector is not opened.
+    pub fn excesses(&self, role: Role, spec: &ConnectorSpec) -> Result<Vec<Excess>> {
+        let resolved = self.resolve(role, spec)?;
+        Ok(self.beyond(role, spec, &resolved))
+    }
+
+    /// What the policy says of this connector, for people, one line for each thing that it caps.
+    pub fn caps(&self) -> Vec<String> {
+        let policy = self.policy.as_ref();
+        policy
+            .map(|policy| policy.caps(&self.identity()))
+            .unwrap_or_default()
     }
 
     /// Makes an instance and opens it as a source.
@@ -280,15 +387,25 @@ impl Plugin {
             let message = format!("the configuration of the {role} is wrong: {}", told.join("; "));
             return Err(Error::new(ErrorKind::Config, message).at(self.place()));
         }
-        let Resolved { grants, config, .. } = self.resolve(role, spec)?;
+        let resolved = self.resolve(role, spec)?;
+        let beyond = self.beyond(role, spec, &resolved);
+        if !beyond.is_empty() {
+            let told: Vec<_> = beyond.into_iter().map(|excess| excess.message).collect();
+            return Err(Error::new(ErrorKind::Denied, told.join("; ")).at(self.place()));
+        }
+        let Resolved { grants, config, .. } = resolved;
+        let secrets = Secrets::of(&self.config(role)?.schema, &spec.config);
         let purpose = Purpose {
             connector: self.title(),
             role,
             run: context.run.clone(),
             stream: context.stream.clone(),
             cancel: context.cancel.clone(),
-            limits: Limits::new(&spec.limits),
+            denials: context.denials.clone(),
+            limits: Limits::new(&spec.limits, &self.limit_ceiling()),
             grants,
+            secrets,
+            tls: self.policy.as_ref().map_or(Tls::Any, |policy| policy.tls()),
         };
         let (instance, guest) = Instance::start(&self.component, purpose)?;
         Ok((instance, guest, config.to_string()))
@@ -303,7 +420,30 @@ impl Plugin {
     }
 
     fn resolve(&self, role: Role, spec: &ConnectorSpec) -> Result<Resolved> {
-        grants::resolve(role, &self.config(role)?.schema, spec).map_err(|error| error.at(self.place()))
+        let (schema, own) = (self.config(role)?.schema.clone(), spec.clone());
+        let resolved = within(describe::CHECK_TIME, move || grants::resolve(role, &schema, &own));
+        resolved
+            .unwrap_or_else(|| Err(Error::new(ErrorKind::Config, describe::takes_too_long())))
+            .map_err(|error| error.at(self.place()))
+    }
+
+    fn beyond(&self, role: Role, spec: &ConnectorSpec, resolved: &Resolved) -> Vec<Excess> {
+        let policy = self.policy.as_ref();
+        let check =
+            |policy: &Arc<Policy>| policy.excesses(&self.identity(), role, &resolved.wanted, &spec.limits);
+        policy.map(check).unwrap_or_default()
+    }
+
+    fn limit_ceiling(&self) -> LimitSpec {
+        limit_ceiling(self.policy.as_deref(), &self.identity())
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.description.name,
+            digest: &self.code.digest,
+            bundled: self.code.bundled,
+        }
     }
 
     fn is_no(&self, role: Role) -> Error {
@@ -318,7 +458,8 @@ impl Plugin {
         format!("connector {}", self.title())
     }
 
-    fn title(&self) -> String {
+    /// Its name and version, for messages.
+    pub(crate) fn title(&self) -> String {
         format!("{} {}", self.description.name, self.description.version)
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Which host may be reached is `network`'s decision, what a certificate must prove is `tls`'s. Every wait for the
 //! server is told to `progress`, so that a slow answer is not mistaken for a connector that hangs.
+//!
+//! Where a policy requires TLS, nothing passes before it but a request for TLS that is known here byte for byte, and
+//! its answer: a guest's own protocol is not understood, so nothing else could be told from data.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,24 +14,40 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use wasmtime::component::Resource;
 
-use super::address::{Endpoint, Host};
-use super::bindings::setu::connector::net::{self, TlsOptions};
+use super::bindings::setu::connector::net::{self, TlsOptions, Verification};
 use super::bindings::setu::connector::types::{self, Error, ErrorKind};
 use super::network::Network;
 use super::state::State;
 use super::tls;
+use crate::address::{Endpoint, Host};
 
 /// How long one address may take to accept a connection, and a TLS handshake to finish.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// What one read asks the socket for at most: more is never there at once, and the buffer is allocated each time.
 const MAX_READ: usize = 256 << 10;
+/// Postgres's `SSLRequest`, which the server answers with one byte.
+const POSTGRES_TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 /// A connection that a guest holds. Public because the generated bindings name it; it is not reachable from outside.
 #[expect(unreachable_pub, reason = "re-exported by the generated bindings")]
 pub struct NetConnection {
     endpoint: Endpoint,
     transport: Transport,
+    clear: Clear,
+    network: Network,
+}
+
+/// What may pass in clear text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clear {
+    /// No policy asks for TLS.
+    Everything,
+    /// A known request for TLS.
+    Request,
+    /// The one byte that answers it.
+    Answer,
+    Nothing,
 }
 
 enum Transport {
@@ -59,6 +78,11 @@ impl net::HostConnection for State {
                 let connection = NetConnection {
                     endpoint,
                     transport: Transport::Plain(stream),
+                    clear: match self.network.demands_tls() {
+                        true => Clear::Request,
+                        false => Clear::Everything,
+                    },
+                    network: self.network.clone(),
                 };
                 Ok(Ok(self.table.push(connection)?))
             }
@@ -105,6 +129,7 @@ impl net::HostConnection for State {
 impl NetConnection {
     async fn start_tls(&mut self, options: TlsOptions) -> Result<(), Error> {
         let endpoint = self.endpoint.clone();
+        self.demand_proof(&options)?;
         let Transport::Plain(stream) = std::mem::replace(&mut self.transport, Transport::Broken) else {
             return Err(error(
                 ErrorKind::Internal,
@@ -127,10 +152,43 @@ impl NetConnection {
         }
     }
 
+    /// Where a policy requires TLS: the certificate must be verified, for the host that was connected to or for
+    /// another one that is granted on this port (a name whose address was connected to).
+    fn demand_proof(&self, options: &TlsOptions) -> Result<(), Error> {
+        let name = Host::parse(&options.server_name);
+        let named = name
+            .is_some_and(|name| name == self.endpoint.host || self.network.grants(&name, self.endpoint.port));
+        let proven = options.verification == Verification::Full && named;
+        let what = format!(
+            "TLS with {} that does not prove the server to be {}",
+            self.endpoint, self.endpoint.host
+        );
+        let demanded = self.network.demand_tls(proven, &what);
+        demanded.map_err(|refusal| error(ErrorKind::Denied, refusal))
+    }
+
+    /// Whether bytes may pass in clear text, and in which state that leaves the connection.
+    fn demand_clear(&mut self, passes: impl FnOnce(Clear) -> Option<Clear>) -> Result<(), Error> {
+        if !matches!(self.transport, Transport::Plain(_)) || self.clear == Clear::Everything {
+            return Ok(());
+        }
+        let passed = passes(self.clear);
+        let what = format!("clear text on the connection to {}", self.endpoint);
+        let demanded = self.network.demand_tls(passed.is_some(), &what);
+        demanded.map_err(|refusal| error(ErrorKind::Denied, refusal))?;
+        self.clear = passed.unwrap_or(Clear::Everything);
+        Ok(())
+    }
+
     async fn read(&mut self, max: u32) -> Result<Vec<u8>, Error> {
         if max == 0 {
             return Err(error(ErrorKind::Internal, "read of at most 0 bytes".to_owned()));
         }
+        self.demand_clear(|clear| (clear == Clear::Answer).then_some(Clear::Nothing))?;
+        let max = match (&self.transport, self.clear) {
+            (Transport::Plain(_), Clear::Nothing) => 1,
+            _ => max,
+        };
         // `read_buf` fills the vector's spare capacity, which nobody has to zero first.
         let max = (max as usize).min(MAX_READ);
         let mut buffer = Vec::with_capacity(max);
@@ -150,6 +208,9 @@ impl NetConnection {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.demand_clear(|clear| {
+            (clear == Clear::Request && bytes == POSTGRES_TLS_REQUEST).then_some(Clear::Answer)
+        })?;
         let written = match &mut self.transport {
             Transport::Plain(stream) => stream.write_all(bytes).await,
             Transport::Tls(stream) => match stream.write_all(bytes).await {
@@ -231,7 +292,9 @@ async fn addresses(network: &Network, endpoint: &Endpoint) -> Result<Vec<IpAddr>
             ));
         }
     };
-    let (admitted, special): (Vec<_>, Vec<_>) = found.into_iter().partition(|ip| network.admits(*ip));
+    let (admitted, special): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|ip| network.admits(*ip, endpoint.port));
     if admitted.is_empty() {
         let special: Vec<_> = special.iter().map(IpAddr::to_string).collect();
         let reason = match special.is_empty() {
@@ -246,7 +309,8 @@ async fn addresses(network: &Network, endpoint: &Endpoint) -> Result<Vec<IpAddr>
             format!("cannot reach {endpoint}: {reason}"),
         ));
     }
-    network.keep(name, &admitted);
+    let kept = network.keep(name, &admitted);
+    kept.map_err(|refusal| error(ErrorKind::Denied, refusal))?;
     Ok(admitted)
 }
 
@@ -256,5 +320,147 @@ fn error(kind: ErrorKind, message: String) -> Error {
         message,
         code: None,
         retryable: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::denials::Denials;
+    use super::super::network::Subject;
+    use super::super::tls::tests::server;
+    use super::*;
+    use crate::address::NetworkGrant;
+    use crate::connector::Role;
+    use crate::policy::Tls;
+    use tokio::net::TcpListener;
+
+    fn network(tls: Tls) -> Network {
+        let subject = Subject {
+            role: Role::Source,
+            connector: "x 1.0.0".into(),
+            run: String::new(),
+            stream: String::new(),
+            denials: Denials::default(),
+        };
+        let grants: BTreeSet<_> = NetworkGrant::parse_all("127.0.0.1:1,db.example:1")
+            .unwrap()
+            .into_iter()
+            .collect();
+        Network::new(subject, grants, tls)
+    }
+
+    fn required() -> Tls {
+        Tls::Required {
+            policy: "p.yaml".into(),
+        }
+    }
+
+    /// Both ends of a connection to the granted address.
+    async fn connection(tls: Tls) -> (NetConnection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (peer, _) = listener.accept().await.unwrap();
+        let connection = NetConnection {
+            endpoint: Endpoint {
+                host: Host::parse("127.0.0.1").unwrap(),
+                port: 1,
+            },
+            transport: Transport::Plain(stream),
+            clear: match tls {
+                Tls::Any => Clear::Everything,
+                _ => Clear::Request,
+            },
+            network: network(tls),
+        };
+        (connection, peer)
+    }
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(test)
+    }
+
+    #[track_caller]
+    fn assert_denied<T>(result: Result<T, Error>) {
+        let error = result.err().expect("it is denied");
+        assert_eq!(error.kind, ErrorKind::Denied, "{}", error.message);
+        assert!(error.message.contains("p.yaml requires TLS"), "{}", error.message);
+    }
+
+    #[test]
+    fn without_tls_nothing_passes_but_the_request_for_it_and_one_byte() {
+        run(async {
+            let (mut connection, mut peer) = connection(required()).await;
+            assert_denied(connection.write(b"data").await);
+            assert_denied(connection.read(1).await);
+            let mut longer = POSTGRES_TLS_REQUEST.to_vec();
+            longer.push(b'x');
+            assert_denied(connection.write(&longer).await);
+            connection.write(&POSTGRES_TLS_REQUEST).await.unwrap();
+            assert_denied(connection.write(&POSTGRES_TLS_REQUEST).await);
+            peer.write_all(b"Nmore").await.unwrap();
+            assert_eq!(connection.read(16).await.unwrap(), b"N");
+            assert_denied(connection.read(16).await);
+            assert_denied(connection.write(b"data").await);
+            drop(connection);
+            let mut heard = Vec::new();
+            // Unread bytes reset the connection, after what was sent.
+            let _ = peer.read_to_end(&mut heard).await;
+            assert_eq!(heard, POSTGRES_TLS_REQUEST);
+        });
+    }
+
+    #[test]
+    fn where_no_policy_asks_clear_text_passes() {
+        let audited = Tls::Audited {
+            policy: "p.yaml".into(),
+        };
+        for tls in [Tls::Any, audited] {
+            run(async {
+                let (mut connection, mut peer) = connection(tls).await;
+                connection.write(b"ping").await.unwrap();
+                peer.write_all(b"pong").await.unwrap();
+                assert_eq!(connection.read(16).await.unwrap(), b"pong");
+            });
+        }
+    }
+
+    #[test]
+    fn the_certificate_must_prove_the_host_that_was_granted() {
+        let (authority, config) = server();
+        for (name, verification, accepted) in [
+            ("db.example", Verification::Full, true),
+            ("DB.Example", Verification::Full, true),
+            ("db.example", Verification::CertificateOnly, false),
+            ("db.example", Verification::None, false),
+            // A name that nobody granted, for which a certificate may well be had.
+            ("evil.example", Verification::Full, false),
+        ] {
+            run(async {
+                let (mut connection, peer) = connection(required()).await;
+                let acceptor = tokio_rustls::TlsAcceptor::from(config.clone());
+                let serve = tokio::spawn(async move {
+                    let mut stream = acceptor.accept(peer).await?;
+                    let mut ping = [0; 4];
+                    stream.read_exact(&mut ping).await?;
+                    Ok::<_, std::io::Error>(ping)
+                });
+                let options = TlsOptions {
+                    server_name: name.to_owned(),
+                    verification,
+                    ca_pem: Some(authority.clone()),
+                };
+                let started = connection.start_tls(options).await;
+                if accepted {
+                    started.map_err(|error| error.message).unwrap();
+                    connection.write(b"ping").await.unwrap();
+                    assert_eq!(&serve.await.unwrap().unwrap(), b"ping");
+                } else {
+                    assert_denied(started);
+                }
+            });
+        }
     }
 }

@@ -22,13 +22,15 @@ struct Shared {
     waiting: AtomicBool,
 }
 
-/// What a call that made no progress was doing.
+/// What a call was doing when its time was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stalled {
     /// Computing, sleeping, or waiting for something that the host cannot name.
     Busy,
     /// Waiting for a server's bytes.
     Waiting,
+    /// Anything: the instance has had all the time that it may have.
+    Spent,
 }
 
 impl Progress {
@@ -55,17 +57,19 @@ impl Progress {
         answer
     }
 
-    /// How long the call may still go on as it does now, and what it does.
+    /// How long the call may still go on as it does now, and what ends it then.
     fn left(&self, limits: &Limits) -> (Duration, Stalled) {
-        let last = Duration::from_micros(self.0.last.load(Ordering::Relaxed));
-        let since = self.0.origin.elapsed().saturating_sub(last);
-        match self.0.waiting.load(Ordering::Relaxed) {
+        let age = self.0.origin.elapsed();
+        let since = age.saturating_sub(Duration::from_micros(self.0.last.load(Ordering::Relaxed)));
+        let stalled = match self.0.waiting.load(Ordering::Relaxed) {
             true => (limits.answer.saturating_sub(since), Stalled::Waiting),
             false => (limits.call.saturating_sub(since), Stalled::Busy),
-        }
+        };
+        let spent = (limits.total.saturating_sub(age), Stalled::Spent);
+        if spent.0 < stalled.0 { spent } else { stalled }
     }
 
-    /// Returns when the call has made no progress for as long as it may.
+    /// Returns when the call has made no progress for as long as it may, or the instance has run for as long as it may.
     pub(super) async fn stalled(&self, limits: &Limits) -> Stalled {
         loop {
             let (left, doing) = self.left(limits);

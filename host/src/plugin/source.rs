@@ -92,7 +92,7 @@ impl Source for PluginSource {
             arrow: schema.to_arrow(),
             schema,
             resource: reader,
-            resumable: stream.is_none_or(|stream| stream.resumable),
+            resumable: request.positions && stream.is_none_or(|stream| stream.resumable),
             ended: false,
             source: self,
         }))

@@ -9,6 +9,7 @@ use super::log::GuestLog;
 use super::lookup::Lookups;
 use super::network::Network;
 use super::progress::Progress;
+use super::share::Share;
 
 /// The data of one instance's store.
 pub(super) struct State {
@@ -20,6 +21,7 @@ pub(super) struct State {
     pub(super) lookups: Lookups,
     pub(super) files: GrantedFiles,
     pub(super) progress: Progress,
+    pub(super) share: Share,
 }
 
 impl WasiView for State {

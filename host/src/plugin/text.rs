@@ -1,7 +1,7 @@
 //! Text that a guest wrote, made fit for a person's terminal and log.
 
-/// At most `max` bytes of the text, without control characters other than line breaks and tabs: a guest must not
-/// steer the terminal that its message is shown on.
+/// At most about `max` bytes of the text, on one line and without control characters: a guest must neither steer the
+/// terminal that its message is shown on, nor begin a line there that seems to be another message.
 pub(super) fn printable(text: &str, max: usize) -> String {
     let mut out = String::with_capacity(text.len().min(max));
     for char in text.chars() {
@@ -10,7 +10,8 @@ pub(super) fn printable(text: &str, max: usize) -> String {
             break;
         }
         match char {
-            '\n' | '\t' => out.push(char),
+            '\t' => out.push(char),
+            '\n' => out.push_str("\\n"),
             '\r' => {}
             control if control.is_control() => out.push('\u{fffd}'),
             char => out.push(char),
@@ -27,7 +28,7 @@ mod tests {
     fn a_terminal_sees_no_escape_sequence() {
         assert_eq!(
             printable("a\x1b[31m\tb\r\nc\0", 100),
-            "a\u{fffd}[31m\tb\nc\u{fffd}"
+            "a\u{fffd}[31m\tb\\nc\u{fffd}"
         );
         assert_eq!(printable("häuser", 3), "hä…");
     }

@@ -157,14 +157,14 @@ impl ServerCertVerifier for Lenient {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     use rustls::pki_types::PrivateKeyDer;
     use tokio::net::{TcpListener, TcpStream};
 
     /// A certificate authority, and the configuration of a server that it vouches for under the name `db.example`.
-    fn server() -> (String, Arc<rustls::ServerConfig>) {
+    pub(crate) fn server() -> (String, Arc<rustls::ServerConfig>) {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();

@@ -6,18 +6,12 @@
 //! time and memory does not depend on how many rows there are.
 
 use std::panic::resume_unwind;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use arrow_array::{Array, RecordBatch};
 use tokio_util::sync::CancellationToken;
 
-use crate::connector::{
-    BatchLimit, Chunk, Error, ErrorKind, LoadSummary, PartBudget, Reader, Result, Writer,
-};
-
-/// How many batches may wait between reading and writing. Deeper queues only cost cache and page faults.
-const QUEUED_BATCHES: usize = 3;
+use super::queue::{Receiver, Sender, Weighed, queue};
+use crate::connector::{BatchLimit, Error, ErrorKind, LoadSummary, PartBudget, Reader, Result, Writer};
 
 /// When what was written is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +59,7 @@ pub fn copy(
     control: &Control<'_>,
 ) -> Result<Copied> {
     let budget = writer.part_budget();
-    let (sender, receiver) = sync_channel(QUEUED_BATCHES);
+    let (sender, receiver) = queue();
     let (read, written) = thread::scope(|scope| {
         let reading = scope.spawn(|| {
             let read = read_all(reader, budget.as_deref(), sender, control.cancel);
@@ -95,7 +89,7 @@ pub fn copy(
 fn read_all(
     reader: &mut dyn Reader,
     budget: Option<&PartBudget>,
-    queue: SyncSender<Chunk>,
+    queue: Sender,
     cancel: &CancellationToken,
 ) -> Result<Option<String>> {
     let wanted = BatchLimit::default();
@@ -110,7 +104,7 @@ fn read_all(
         if let Some(budget) = budget {
             budget.took(chunk.batch.num_rows() as u64);
         }
-        if queue.send(chunk).is_err() {
+        if !queue.send(chunk) {
             return Ok(None);
         }
     }
@@ -119,16 +113,16 @@ fn read_all(
 /// Writes what comes until the reading end is gone.
 fn write_all(
     writer: &mut dyn Writer,
-    queue: Receiver<Chunk>,
+    queue: Receiver,
     commits: Commits,
     control: &Control<'_>,
 ) -> Result<Copied> {
     let mut copied = Copied::default();
-    for chunk in queue {
+    for Weighed { chunk, bytes } in queue {
         if control.cancel.is_cancelled() {
             return Err(interrupted());
         }
-        let (rows, bytes) = (chunk.batch.num_rows() as u64, data_bytes(&chunk.batch));
+        let rows = chunk.batch.num_rows() as u64;
         writer.write(chunk)?;
         copied.rows += rows;
         copied.bytes += bytes;
@@ -152,15 +146,6 @@ fn first_failure<R, W>(read: Result<R>, written: Result<W>) -> Result<(R, W)> {
     }
 }
 
-/// The size of a batch's columns, without what surrounds a slice.
-fn data_bytes(batch: &RecordBatch) -> u64 {
-    let sizes = batch
-        .columns()
-        .iter()
-        .map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
-    sizes.sum::<usize>() as u64
-}
-
 pub(super) fn interrupted() -> Error {
     Error::new(
         ErrorKind::Interrupted,
@@ -174,9 +159,10 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use arrow_array::Int64Array;
+    use arrow_array::{Int64Array, RecordBatch};
 
     use super::*;
+    use crate::connector::Chunk;
     use crate::record::{DataType, Field, Schema};
 
     /// Yields batches of rows until it has yielded enough, or fails.

@@ -6,12 +6,13 @@
 
 mod choose;
 mod copy;
-mod fenced;
 mod gc;
+mod guarded;
 mod lease;
 mod marks;
 mod prepare;
 mod process;
+mod queue;
 mod record;
 mod schedule;
 mod state;
@@ -213,6 +214,8 @@ pub struct StreamReport {
     pub parts_skipped: u64,
     /// The high-water mark of an incremental stream.
     pub cursor: Option<String>,
+    /// How often the sandbox refused a connector something in this invocation.
+    pub denials: u64,
     /// Why it failed.
     pub error: Option<String>,
 }

@@ -11,7 +11,7 @@ use super::stream::RunContext;
 use super::{Environment, Event, Half, Mode, Options};
 use crate::connector::{Error, ErrorKind, Result, Role, WriteMode};
 use crate::pipeline::{ConnectorSpec, Job, Selected, select};
-use crate::plugin::{OpenContext, Plugin};
+use crate::plugin::{Denials, OpenContext, Plugin};
 use crate::record::StreamInfo;
 use crate::staging::{Manifest, RunLayout, staged_streams};
 
@@ -30,6 +30,8 @@ pub(super) struct PlannedStream {
     pub(super) record: StreamRecord,
     /// What the source says of it; none where only the load half runs.
     pub(super) info: Option<StreamInfo>,
+    /// What the sandbox refused either end, in every attempt.
+    pub(super) denials: Denials,
 }
 
 /// Finds or makes the run, and writes its record, so that it is remembered before it starts.
@@ -119,6 +121,7 @@ fn find_or_make(job: &Job, options: &Options, environment: &Environment) -> Resu
         run: String::new(),
         stream: None,
         cancel: environment.cancel.clone(),
+        denials: Denials::default(),
     };
     let source = environment.plugin(Role::Source)?;
     let discovered = source.open_source(&job.source, &context)?.discover()?;
@@ -281,6 +284,7 @@ fn wanted(record: &RunRecord, options: &Options, infos: Vec<StreamInfo>) -> Resu
                 .iter()
                 .find(|info| info.name.to_string() == stream.stream)
                 .cloned(),
+            denials: Denials::default(),
         });
     Ok(planned.collect())
 }

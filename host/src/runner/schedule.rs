@@ -88,6 +88,7 @@ fn one(prepared: &Prepared<'_>, planned: &PlannedStream) -> StreamReport {
     let Ended {
         mut report, error, ..
     } = ended;
+    report.denials = planned.denials.count();
     report.status = match &error {
         None => Status::Done,
         Some(error) if error.kind() == ErrorKind::Interrupted => Status::Interrupted,
@@ -136,7 +137,13 @@ fn attempt(prepared: &Prepared<'_>, planned: &PlannedStream, record: &RunRecord)
     let stream = record.stream(&planned.record.stream).unwrap_or(&planned.record);
     // A defect of ours in one stream must not take the others down.
     let carried_out = catch_unwind(AssertUnwindSafe(|| {
-        match Stream::new(context, record, stream, planned.info.clone()) {
+        match Stream::new(
+            context,
+            record,
+            stream,
+            planned.info.clone(),
+            planned.denials.clone(),
+        ) {
             Ok(stream) => stream.carry_out(),
             Err(error) => failed(error),
         }

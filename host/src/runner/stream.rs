@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::choose::{Choice, Situation, by_count, choose};
 use super::copy::{Commits, Control, copy, interrupted};
-use super::fenced::FencedWriter;
+use super::guarded::{Claims, GuardedWriter};
 use super::marks::HostMarks;
 use super::record::{Attempts, CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus};
 use super::state::{is_current, move_state, read_state};
@@ -18,7 +18,7 @@ use crate::connector::{
 };
 use crate::crash;
 use crate::pipeline::Job;
-use crate::plugin::OpenContext;
+use crate::plugin::{Denials, OpenContext};
 use crate::record::{Field, StreamInfo, StreamName};
 use crate::staging::{self, BlobSink, BlobSource, Fence, ManifestStatus, Resume, RunLayout, read_manifest};
 
@@ -50,6 +50,8 @@ pub(super) struct Stream<'a> {
     cancel: CancellationToken,
     /// Both ends have answered, and rows are on their way.
     under_way: bool,
+    /// What the sandbox refused either end.
+    denials: Denials,
     report: StreamReport,
 }
 
@@ -68,6 +70,7 @@ impl<'a> Stream<'a> {
         record: &RunRecord,
         stream: &StreamRecord,
         info: Option<StreamInfo>,
+        denials: Denials,
     ) -> Result<Self> {
         let name = stream.stream.parse::<StreamName>();
         Ok(Stream {
@@ -78,6 +81,7 @@ impl<'a> Stream<'a> {
             attempts: record.attempts,
             cancel: run.environment.cancel.child_token(),
             under_way: false,
+            denials,
             report: StreamReport {
                 stream: stream.stream.clone(),
                 ..StreamReport::default()
@@ -269,7 +273,7 @@ impl<'a> Stream<'a> {
             std::thread::sleep(WAIT);
         }
         let (blob, layout) = (self.run.environment.blob.clone(), self.run.layout.clone());
-        let mut source = BlobSource::open(blob.clone(), layout.clone(), self.name.clone())?;
+        let mut source = BlobSource::open(blob, layout, self.name.clone())?;
         source.check()?;
         self.check_current()?;
         let manifest = self.manifest()?;
@@ -280,8 +284,7 @@ impl<'a> Stream<'a> {
 
         let mut destination = self.open_destination()?;
         let load = self.load_request(info, self.attempts.load);
-        let writer = begin(&mut *destination, &load, || (blob, layout.load_mark(&self.name)))?;
-        let mut writer = FencedWriter::new(writer, self.run.fence.clone());
+        let mut writer = self.begin_load(&mut *destination, &load, manifest.parts.len() as u64)?;
         let after = writer.committed()?;
         let mut request = ReadRequest::all(self.name.clone());
         request.resume_after = (after > 0).then(|| after.to_be_bytes().to_vec());
@@ -291,8 +294,10 @@ impl<'a> Stream<'a> {
             .take(after as usize)
             .map(|part| part.rows)
             .sum();
+        writer.goes_on_after(rows_before);
         self.started(Phase::Load, Some(manifest.rows_total), rows_before);
-        self.report.parts_skipped = after;
+        // Where this process extracted as well, an earlier attempt may have done more of that.
+        self.report.parts_skipped = self.report.parts_skipped.max(after);
         let mut reader = source.read(&request)?;
         self.copy(&mut *reader, &mut writer, Commits::EachChunk { after })?;
 
@@ -323,29 +328,25 @@ impl<'a> Stream<'a> {
             ..info
         };
         let load = self.load_request(target, self.attempts.load);
-        let inner = begin(&mut *destination, &load, || {
-            (
-                self.run.environment.blob.clone(),
-                self.run.layout.load_mark(&self.name),
-            )
-        })?;
+        let mut writer = self.begin_load(&mut *destination, &load, 1)?;
         let stream = self.record.stream.clone();
-        let mut writer = RecordedWriter {
-            inner: Box::new(FencedWriter::new(inner, self.run.fence.clone())),
-            record: &self.run.record,
-            stream: &stream,
-            mark: mark.clone(),
-            rows: 0,
-        };
         self.started(Phase::Direct, load.target.estimated_rows, 0);
         let cursor = if writer.committed()? > 0 {
             // An earlier attempt committed the rows and died before the end: only the end is missing.
-            writer.finish(None)?;
             let record = self.run.record.read()?;
             let record = record.as_ref().and_then(|record| record.stream(&stream));
             self.report.rows = record.map_or(0, |record| record.rows);
+            writer.goes_on_after(self.report.rows);
+            writer.finish(None)?;
             record.and_then(|record| record.high_water_mark.clone())
         } else {
+            let mut writer = RecordedWriter {
+                inner: Box::new(writer),
+                record: &self.run.record,
+                stream: &stream,
+                mark: mark.clone(),
+                rows: 0,
+            };
             self.copy(&mut reader, &mut writer, Commits::AtEnd)?;
             self.report.rows = writer.rows;
             noted(&mark)
@@ -410,6 +411,7 @@ impl<'a> Stream<'a> {
     fn request(&self) -> ReadRequest {
         ReadRequest {
             cursor: self.record.window(),
+            positions: self.info.as_ref().is_none_or(|info| info.resumable),
             ..ReadRequest::all(self.name.clone())
         }
     }
@@ -442,11 +444,54 @@ impl<'a> Stream<'a> {
         plugin.open_destination(&self.run.job.destination, &self.open_context())
     }
 
+    /// Starts the load of so many marks, or goes on with it.
+    fn begin_load<'d>(
+        &self,
+        destination: &'d mut dyn Destination,
+        load: &LoadRequest,
+        marks: u64,
+    ) -> Result<GuardedWriter<'d>> {
+        let capabilities = destination.capabilities()?;
+        if !capabilities.write_modes.contains(&load.mode) {
+            let known: Vec<_> = capabilities.write_modes.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "the destination cannot `{}`; set `write:` of stream {} to one of: {}",
+                load.mode,
+                load.target.name,
+                known.join(", ")
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let RunContext {
+            environment, layout, ..
+        } = self.run;
+        let mut writer = crash::writer(destination.begin(load)?);
+        if !capabilities.transactional {
+            let key = layout.load_mark(&self.name);
+            writer = Box::new(HostMarks::new(
+                writer,
+                environment.blob.clone(),
+                key,
+                &load.load_id,
+            ));
+        }
+        let connector = environment.plugin(Role::Destination)?.title();
+        let claims = Claims {
+            place: format!("connector {connector}, stream {}", self.record.stream),
+            run: layout.run().to_owned(),
+            marks,
+            is_first_attempt: load.attempt == 1,
+            transactional: capabilities.transactional,
+        };
+        Ok(GuardedWriter::new(writer, self.run.fence.clone(), claims))
+    }
+
     fn open_context(&self) -> OpenContext {
         OpenContext {
             run: self.run.layout.run().to_owned(),
             stream: Some(self.record.stream.clone()),
             cancel: self.cancel.clone(),
+            denials: self.denials.clone(),
         }
     }
 
@@ -482,31 +527,6 @@ fn position(resume: &Resume) -> Option<Position> {
         Resume::After { position, .. } => Some(position.clone()),
         Resume::Fresh | Resume::Complete => None,
     }
-}
-
-/// Starts a load, and keeps its marks for a destination that cannot.
-fn begin<'d>(
-    destination: &'d mut dyn Destination,
-    load: &LoadRequest,
-    marks: impl FnOnce() -> (Arc<dyn crate::blob::Blob>, crate::blob::Key),
-) -> Result<Box<dyn Writer + 'd>> {
-    let capabilities = destination.capabilities()?;
-    if !capabilities.write_modes.contains(&load.mode) {
-        let known: Vec<_> = capabilities.write_modes.iter().map(ToString::to_string).collect();
-        let message = format!(
-            "the destination cannot `{}`; set `write:` of stream {} to one of: {}",
-            load.mode,
-            load.target.name,
-            known.join(", ")
-        );
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
-    let writer = crash::writer(destination.begin(load)?);
-    if capabilities.transactional {
-        return Ok(writer);
-    }
-    let (blob, key) = marks();
-    Ok(Box::new(HostMarks::new(writer, blob, key, &load.load_id)))
 }
 
 /// Something that this half of the run ought to have.

@@ -9,6 +9,8 @@ mod destination;
 mod dialect;
 mod encode;
 mod files;
+#[cfg(test)]
+mod fuzzing;
 mod infer;
 mod input;
 mod position;

@@ -76,14 +76,14 @@ streams:
                 "config": {"url": "postgres://app:hunter2@db/app", "port": 5432},
                 "base": "/home/ada",
                 "grant": {"network": ["db:5432"], "read": ["./ca.pem"], "write": [], "env": ["PGTZ"]},
-                "limits": {"memoryMib": 512, "callTimeoutSeconds": 30, "hostMemoryMib": null},
+                "limits": {"memoryMib": 512, "callTimeoutSeconds": 30},
             },
             "destination": {
                 "connector": "/home/ada/plugins/../own.wasm",
                 "config": {},
                 "base": "/home/ada",
                 "grant": {"network": [], "read": [], "write": [], "env": []},
-                "limits": {"memoryMib": null, "callTimeoutSeconds": null, "hostMemoryMib": null},
+                "limits": {},
             },
             "streams": [
                 {"name": "public.orders", "mode": "incremental", "cursor": "updated_at", "write": "append"},
@@ -379,7 +379,7 @@ p.yaml:3:3: `source` has no key `conector`; did you mean `connector`?
 p.yaml:3:3: `source` needs the key `connector`
 p.yaml:5:10: the variable SORCE_URL is not set; set it, or write `${SORCE_URL:-default}`
 p.yaml:7:14: it is no destination
-p.yaml:9:5: `destination.config`: needs `user`
+p.yaml:8:3: `destination.config`: needs `user`
 p.yaml:9:10: the variable TARGET_URL is not set; set it, or write `${TARGET_URL:-default}`
 p.yaml:10:5: `destination.config.schema`: must be a text, found a number
 p.yaml:12:9: `destination.config.tables.0`: has no property `name`

@@ -4,6 +4,8 @@
 //! Arrow's buffers to the call that copies them into the guest, and cuts large batches into pieces first. The words
 //! of 128-bit integers cross low word first, as they lie in memory on the little-endian machines that Setu runs on.
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
 mod lift;
 mod lower;
 

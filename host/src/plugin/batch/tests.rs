@@ -11,10 +11,9 @@ use arrow_array::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::bindings::setu::connector::types::{
-    BatchParam, BatchResult, ColumnParam, ColumnResult, SpansResult, ValuesParam, ValuesResult,
-};
-use super::{Lowered, lift, pieces};
+use super::super::bindings::setu::connector::types::{BatchResult, ColumnResult, SpansResult, ValuesResult};
+use super::fuzzing::round_trip;
+use super::{lift, pieces};
 use crate::record::{DataType, Field, Schema};
 
 const DECIMAL: DataType = DataType::Decimal {
@@ -289,42 +288,6 @@ fn buffers_are_wrapped_and_not_copied() {
     let batch = lift(batch, &schema, &schema.to_arrow(), 1000).unwrap();
     let lifted = batch.column(0).to_data().buffers()[0].as_ptr();
     assert_eq!(lifted, address.cast());
-}
-
-/// What a guest would hold after the call: copies of what was lent.
-fn arrived(batch: &BatchParam<'_>) -> BatchResult {
-    let column = |column: &ColumnParam<'_>| ColumnResult {
-        validity: column.validity.map(<[u8]>::to_vec),
-        values: match &column.values {
-            ValuesParam::Bits(values) => ValuesResult::Bits(values.to_vec()),
-            ValuesParam::Int16(values) => ValuesResult::Int16(values.to_vec()),
-            ValuesParam::Int32(values) => ValuesResult::Int32(values.to_vec()),
-            ValuesParam::Int64(values) => ValuesResult::Int64(values.to_vec()),
-            ValuesParam::Float32(values) => ValuesResult::Float32(values.to_vec()),
-            ValuesParam::Float64(values) => ValuesResult::Float64(values.to_vec()),
-            ValuesParam::Int128(values) => ValuesResult::Int128(values.to_vec()),
-            ValuesParam::Fixed16(values) => ValuesResult::Fixed16(values.to_vec()),
-            ValuesParam::Spans(span) => spans(span.offsets, span.data),
-        },
-    };
-    BatchResult {
-        rows: batch.rows,
-        columns: batch.columns.iter().map(column).collect(),
-    }
-}
-
-fn round_trip(batch: &RecordBatch, schema: &Schema) -> RecordBatch {
-    let lowered = Lowered::new(batch).unwrap();
-    let columns = lowered.columns();
-    let arrived = arrived(&lowered.batch(&columns));
-    if let Some(ValuesResult::Spans(spans)) = arrived.columns.first().map(|column| &column.values) {
-        assert_eq!(
-            (spans.offsets[0], spans.offsets.last().map(|last| *last as usize)),
-            (0, Some(spans.data.len())),
-            "only the bytes of these rows cross"
-        );
-    }
-    lift(arrived, schema, &schema.to_arrow(), u32::MAX).unwrap()
 }
 
 /// A column of any type with honest values; the numbers choose them.

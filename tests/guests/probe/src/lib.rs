@@ -125,6 +125,9 @@ impl source::GuestConnection for Connection {
     }
 
     fn read(&self, request: source::ReadRequest) -> Result<source::Reader, Error> {
+        if self.0.behaviour() == "knock" {
+            reach::knock(&self.0);
+        }
         let after = request.resume_after.unwrap_or_default();
         let sent = after.try_into().map_or(0, u64::from_le_bytes);
         let reader = Reader {

@@ -23,6 +23,14 @@ pub(crate) fn act(config: &Config) -> Result<(), Error> {
         "net" => return talk_net(config.text("target"), None),
         "net ungranted" => return talk_net(config.text("ungranted"), None),
         "tls" => return talk_net(config.text("target"), Some(config)),
+        "starttls" => return start_tls_as_postgres(config),
+        "tell" => format!("{}, {}", config.text("password"), config.text("target")),
+        "log secret" => {
+            let field = ("field".to_owned(), config.text("password").to_owned());
+            log::log(log::Level::Warn, config.text("password"), &[field]);
+            "logged".to_owned()
+        }
+        "panic secret" => panic!("with {}", config.text("password")),
         "udp" => told(UdpSocket::bind("127.0.0.1:0").map(drop)),
         "listen" => told(TcpListener::bind("127.0.0.1:0").map(drop)),
         "env" => format!("{:?}", std::env::vars().collect::<Vec<_>>()),
@@ -108,9 +116,32 @@ fn talk_std(target: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-fn talk_net(target: &str, tls: Option<&Config>) -> Result<(), Error> {
+/// Tries twice to reach what is not granted, and does not mind.
+pub(crate) fn knock(config: &Config) {
+    let (host, port) = split(config.text("ungranted"));
+    for _ in 0..2 {
+        drop(Connection::connect(host, port));
+    }
+}
+
+/// Asks for TLS as a client of Postgres does, and then speaks in clear text, as one would that makes do without.
+fn start_tls_as_postgres(config: &Config) -> Result<(), Error> {
+    let (host, port) = split(config.text("target"));
+    let connection = Connection::connect(host, port)?;
+    connection.write(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f])?;
+    let answer = connection.read(16)?;
+    let then = connection.write(b"data").err().map(|error| error.message);
+    Err(error(ErrorKind::Unsupported, &format!("{answer:?} {then:?}")))
+}
+
+fn split(target: &str) -> (&str, u16) {
     let (host, port) = target.rsplit_once(':').unwrap_or((target, "0"));
-    let connection = Connection::connect(host, port.parse().unwrap_or(0))?;
+    (host, port.parse().unwrap_or(0))
+}
+
+fn talk_net(target: &str, tls: Option<&Config>) -> Result<(), Error> {
+    let (host, port) = split(target);
+    let connection = Connection::connect(host, port)?;
     if let Some(config) = tls {
         let verification = match config.text("ungranted") {
             "none" => Verification::None,
