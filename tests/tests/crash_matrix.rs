@@ -261,21 +261,17 @@ matrix! {
         a_staged_incremental_upsert_on_s3: S3, Staged, true, "upsert";
         a_staged_full_append: Fs, Staged, false, "append";
         a_staged_full_upsert: Fs, Staged, false, "upsert";
-        a_staged_incremental_overwrite: Fs, Staged, true, "overwrite";
         a_direct_full_overwrite: Fs, Direct, false, "overwrite";
         a_direct_full_upsert: Fs, Direct, false, "upsert";
         a_direct_incremental_append: Fs, Direct, true, "append";
-        a_direct_incremental_overwrite: Fs, Direct, true, "overwrite";
         a_load_of_a_full_overwrite: Fs, Load, false, "overwrite";
         a_load_of_a_full_upsert: Fs, Load, false, "upsert";
         a_load_of_an_incremental_append: Fs, Load, true, "append";
         a_load_of_an_incremental_upsert: Fs, Load, true, "upsert";
-        a_load_of_an_incremental_overwrite: Fs, Load, true, "overwrite";
         an_extract_of_a_full_overwrite: Fs, Extract, false, "overwrite";
         an_extract_of_a_full_append: Fs, Extract, false, "append";
         an_extract_of_a_full_upsert: Fs, Extract, false, "upsert";
         an_extract_of_an_incremental_upsert: Fs, Extract, true, "upsert";
-        an_extract_of_an_incremental_overwrite: Fs, Extract, true, "overwrite";
         a_staged_full_overwrite_on_s3: S3, Staged, false, "overwrite";
         a_direct_full_append_on_s3: S3, Direct, false, "append";
         a_direct_incremental_upsert_on_s3: S3, Direct, true, "upsert";
@@ -283,21 +279,17 @@ matrix! {
         an_extract_of_an_incremental_append_on_s3: S3, Extract, true, "append";
         a_staged_full_append_on_s3: S3, Staged, false, "append";
         a_staged_full_upsert_on_s3: S3, Staged, false, "upsert";
-        a_staged_incremental_overwrite_on_s3: S3, Staged, true, "overwrite";
         a_direct_full_overwrite_on_s3: S3, Direct, false, "overwrite";
         a_direct_full_upsert_on_s3: S3, Direct, false, "upsert";
         a_direct_incremental_append_on_s3: S3, Direct, true, "append";
-        a_direct_incremental_overwrite_on_s3: S3, Direct, true, "overwrite";
         a_load_of_a_full_overwrite_on_s3: S3, Load, false, "overwrite";
         a_load_of_a_full_upsert_on_s3: S3, Load, false, "upsert";
         a_load_of_an_incremental_append_on_s3: S3, Load, true, "append";
         a_load_of_an_incremental_upsert_on_s3: S3, Load, true, "upsert";
-        a_load_of_an_incremental_overwrite_on_s3: S3, Load, true, "overwrite";
         an_extract_of_a_full_overwrite_on_s3: S3, Extract, false, "overwrite";
         an_extract_of_a_full_append_on_s3: S3, Extract, false, "append";
         an_extract_of_a_full_upsert_on_s3: S3, Extract, false, "upsert";
         an_extract_of_an_incremental_upsert_on_s3: S3, Extract, true, "upsert";
-        an_extract_of_an_incremental_overwrite_on_s3: S3, Extract, true, "overwrite";
     }
 }
 

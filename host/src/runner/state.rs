@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::record::{StreamRecord, StreamStatus};
-use crate::blob::{Blob, Body, object};
+use crate::blob::{Blob, BlobError, Key, object};
 use crate::connector::{Error, ErrorKind, Result};
 use crate::record::{DataType, StreamName};
 use crate::staging::RunLayout;
@@ -30,16 +30,15 @@ pub struct State {
 /// Reads a stream's state; none before its first incremental load.
 pub fn read_state(blob: &dyn Blob, layout: &RunLayout, stream: &StreamName) -> Result<Option<State>> {
     let key = layout.state(stream);
-    let unreadable = |error: &dyn std::fmt::Display| {
-        Error::new(
-            ErrorKind::Staging,
-            format!("the state `{key}` cannot be read: {error}"),
-        )
-    };
-    let Some(bytes) = object::read(blob, &key)? else {
-        return Ok(None);
-    };
-    let state: State = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+    let bytes = object::read(blob, &key)?;
+    bytes.map(|bytes| parse(&key, stream, &bytes)).transpose()
+}
+
+fn parse(key: &Key, stream: &StreamName, bytes: &[u8]) -> Result<State> {
+    let state: State = serde_json::from_slice(bytes).map_err(|error| {
+        let message = format!("the state `{key}` cannot be read: {error}");
+        Error::new(ErrorKind::Staging, message)
+    })?;
     if state.stream != stream.to_string() {
         let message = format!(
             "the state `{key}` is that of stream {}, not of {stream}",
@@ -47,7 +46,7 @@ pub fn read_state(blob: &dyn Blob, layout: &RunLayout, stream: &StreamName) -> R
         );
         return Err(Error::new(ErrorKind::Staging, message));
     }
-    Ok(Some(state))
+    Ok(state)
 }
 
 /// Whether a stream of a run may still be loaded: the state is where the run's window starts, or this very run has
@@ -77,22 +76,30 @@ pub(super) fn move_state(
         CursorValue::from_text(data_type, text)
             .map_err(|error| Error::new(ErrorKind::Staging, format!("the cursor of {stream}: {error}")))
     };
-    let current = read_state(blob, layout, stream)?.filter(|state| state.cursor_field == cursor_field);
-    if let Some(current) = current
-        && parsed(&current.cursor)? >= parsed(value)?
-    {
-        return Ok(());
+    let key = layout.state(stream);
+    loop {
+        let (bytes, mut seen) = object::look(blob, &key)?;
+        let current = bytes.map(|bytes| parse(&key, stream, &bytes)).transpose()?;
+        if let Some(current) = current.filter(|state| state.cursor_field == cursor_field)
+            && parsed(&current.cursor)? >= parsed(value)?
+        {
+            return Ok(());
+        }
+        let state = State {
+            stream: stream.to_string(),
+            cursor_field: cursor_field.to_owned(),
+            cursor: value.to_owned(),
+            run: layout.run().to_owned(),
+            updated_at: super::now(),
+        };
+        let json = serde_json::to_vec_pretty(&state)
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("the state of {stream}: {error}")))?;
+        match object::replace(blob, &key, &json, &mut seen) {
+            // Another run has moved it in between, perhaps further.
+            Err(BlobError::Conflict { .. }) => {}
+            moved => return Ok(moved?),
+        }
     }
-    let state = State {
-        stream: stream.to_string(),
-        cursor_field: cursor_field.to_owned(),
-        cursor: value.to_owned(),
-        run: layout.run().to_owned(),
-        updated_at: super::now(),
-    };
-    let json = serde_json::to_vec_pretty(&state)
-        .map_err(|error| Error::new(ErrorKind::Internal, format!("the state of {stream}: {error}")))?;
-    Ok(blob.put(&layout.state(stream), Body::Bytes(&json))?)
 }
 
 #[cfg(test)]
