@@ -569,6 +569,36 @@ fn a_folder_to_write_to_is_made_when_it_is_missing() {
 }
 
 #[test]
+fn no_grant_lets_a_connector_make_links_or_write_code() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("there.wasm"), "code").unwrap();
+    let error = check(&spec(
+        json!({"behaviour": "forbidden writes", "out": folder.path()}),
+    ));
+    assert_says(&error, ErrorKind::Unsupported, &[r#"["file", "rename"]"#]);
+    let mut left: Vec<_> = snapshot(folder.path())
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    left.sort();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.iter().any(|name| name.ends_with("d.csv")), "{left:?}");
+}
+
+#[test]
+fn a_pipe_in_a_granted_folder_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let error = check(&spec(
+        json!({"behaviour": "try", "path": folder.path(), "tries": [pipe]}),
+    ));
+    let saw = error.message();
+    assert!(saw.contains("\"stat ") && !saw.contains("read "), "{saw}");
+}
+
+#[test]
 fn a_granted_file_is_written_only_under_a_write_grant() {
     let folder = files();
     let granted = folder.path().join("inner/granted.csv");
@@ -992,7 +1022,19 @@ fn compiled_code_is_kept_and_damage_to_it_is_repaired() {
         cached < compiled / 2,
         "{cached:?} from the cache, {compiled:?} compiled"
     );
-    fs::write(&entry, &whole[..1000]).unwrap();
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    for damaged in [&whole[..1000], b"", &flipped] {
+        fs::write(&entry, damaged).unwrap();
+        load();
+        let repaired = fs::read(&entry).unwrap();
+        assert_eq!(repaired.len(), whole.len());
+        assert_ne!(repaired, damaged);
+    }
+    // What lies elsewhere is not this folder's, whatever it holds.
+    let elsewhere = folder.path().join("elsewhere");
+    fs::rename(&entry, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &entry).unwrap();
     load();
-    assert_eq!(fs::read(&entry).unwrap().len(), whole.len());
+    assert!(fs::symlink_metadata(&entry).unwrap().is_file());
 }

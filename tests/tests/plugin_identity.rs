@@ -90,6 +90,14 @@ fn a_job_carries_the_digest_of_its_connector() {
         "is not the one that the job was made with",
         "--job-out",
     ]);
+    // Nor is a job believed that has lost them.
+    let mut job: serde_json::Value = serde_json::from_str(&setu.read("job.json")).expect("JSON");
+    job["plugins"] = serde_json::json!({});
+    setu.write("job.json", job.to_string());
+    let outcome = setu.line("extract --job job.json --run r3");
+    outcome
+        .assert_status(2)
+        .assert_clear_failure(&["job.json", "does not say under `plugins`"]);
 }
 
 #[test]

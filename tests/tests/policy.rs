@@ -138,6 +138,43 @@ fn only_connectors_that_the_policy_names_are_used() {
 }
 
 #[test]
+fn code_that_the_policy_does_not_name_is_not_even_asked_for_its_name() {
+    let setu = people();
+    setu.write("policy.yaml", "plugins: { allow: [] }\n");
+    for command in ["plugin inspect csv", "plugin lock pipeline.yaml"] {
+        let outcome = setu.line(&format!("{command} --policy policy.yaml"));
+        outcome.assert_status(2).assert_clear_failure(&["plugins.allow"]);
+    }
+}
+
+/// The host itself connects to the blob store and writes there, so a policy can keep pipelines from choosing it.
+#[test]
+fn the_blob_store_can_be_left_to_the_environment() {
+    let mut setu = people();
+    setu.write("policy.yaml", "staging: environment\n");
+    let run = "run pipeline.yaml --mode staged --policy policy.yaml";
+    setu.succeed(run);
+    let own = setu.read("pipeline.yaml");
+    setu.write(
+        "pipeline.yaml",
+        format!("{own}staging: {{ backend: fs, fsRoot: elsewhere }}\n"),
+    );
+    let outcome = setu.line(run);
+    outcome
+        .assert_status(2)
+        .assert_clear_failure(&["policy.yaml leaves the blob store to the environment"]);
+    assert!(!setu.path("elsewhere").exists());
+    setu.succeed("plan pipeline.yaml --job-out job.json");
+    let outcome = setu.line("run --job job.json --policy policy.yaml");
+    outcome.assert_status(2).assert_clear_failure(&["blob store"]);
+    setu.write("pipeline.yaml", own);
+    setu.set("SETU_BLOB_BACKEND", "fs");
+    setu.set("SETU_BLOB_FS_ROOT", &setu.path("shared").display().to_string());
+    setu.succeed(run);
+    assert!(setu.path("shared").exists());
+}
+
+#[test]
 fn a_policy_that_cannot_be_read_lets_nothing_run() {
     let mut setu = people();
     setu.write("policy.yaml", "default: { netwrok: [] }\nmode: on\n");

@@ -350,12 +350,18 @@ pub(super) enum PluginVerb {
         /// Also show what it may reach in this pipeline
         #[arg(long, value_name = "FILE")]
         pipeline: Option<PathBuf>,
+        /// The platform team's policy: code that it does not allow is not run to ask it
+        #[arg(long, value_name = "FILE", env = "SETU_POLICY")]
+        policy: Option<PathBuf>,
     },
     /// Pin the connectors of a pipeline in `setu.lock` as they are now
     Lock {
         /// The pipeline file
         #[arg(value_name = "PIPELINE")]
         pipeline: PathBuf,
+        /// The platform team's policy: code that it does not allow is not pinned
+        #[arg(long, value_name = "FILE", env = "SETU_POLICY")]
+        policy: Option<PathBuf>,
     },
 }
 

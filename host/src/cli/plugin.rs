@@ -18,8 +18,15 @@ use crate::plugin::{Code, Description};
 pub(super) fn plugin(arguments: &PluginArguments, console: &Console) -> Result<(), Failure> {
     match &arguments.verb {
         PluginVerb::List => list(),
-        PluginVerb::Inspect { connector, pipeline } => inspect(connector, pipeline.as_deref(), console),
-        PluginVerb::Lock { pipeline } => lock(pipeline, console),
+        PluginVerb::Inspect {
+            connector,
+            pipeline,
+            policy,
+        } => {
+            let session = Session::start(console, policy.as_deref())?;
+            inspect(&session, connector, pipeline.as_deref())
+        }
+        PluginVerb::Lock { pipeline, policy } => lock(&Session::start(console, policy.as_deref())?, pipeline),
     }
 }
 
@@ -39,10 +46,9 @@ fn list() -> Result<(), Failure> {
 
 /// Compiles a connector, which checks it, and prints what it is, its description and the schemas of its
 /// configuration; with a pipeline, also what it may reach there.
-fn inspect(connector: &str, pipeline: Option<&Path>, console: &Console) -> Result<(), Failure> {
-    let session = Session::start(console, None)?;
+fn inspect(session: &Session, connector: &str, pipeline: Option<&Path>) -> Result<(), Failure> {
     let found = session.named_plugin(connector).map_err(Failure::wrong)?;
-    let granted = pipeline.map(|path| granted(&session, &found, path)).transpose()?;
+    let granted = pipeline.map(|path| granted(session, &found, path)).transpose()?;
     let mut output = Output::new();
     let description = found.plugin.description();
     writeln!(output, "{}", heading(description))?;
@@ -62,8 +68,7 @@ fn inspect(connector: &str, pipeline: Option<&Path>, console: &Console) -> Resul
 }
 
 /// Pins the connectors of a pipeline as they are now.
-fn lock(pipeline: &Path, console: &Console) -> Result<(), Failure> {
-    let session = Session::start(console, None)?;
+fn lock(session: &Session, pipeline: &Path) -> Result<(), Failure> {
     let changed = session.pin_anew(pipeline)?;
     let mut output = Output::new();
     if changed.is_empty() {

@@ -10,7 +10,7 @@ use super::failure::{Failure, INTERRUPTED};
 use super::logging::Console;
 use crate::blob;
 use crate::connector::{Role, registry::Registry};
-use crate::pipeline::{ConnectorSpec, Job, LOCK_FILE, LimitSpec, Lock, Pin, PipelineFile};
+use crate::pipeline::{ConnectorSpec, Job, LOCK_FILE, LimitSpec, Lock, Pin, PipelineFile, default_staging};
 use crate::plugin::{self, Denials, OpenContext, Plugin, Plugins};
 use crate::policy::Policy;
 
@@ -115,9 +115,24 @@ impl Session {
         let mut job = file.finish()?;
         let digests = pins.iter().map(|pin| (pin.connector.clone(), pin.digest.clone()));
         job.plugins = digests.collect();
+        self.check_staging(&job)?;
         pins.retain(|pin| lock.pin(&pin.connector).is_none());
         self.pin(&folder, pins);
         Ok(Loaded::new(job, plugins))
+    }
+
+    /// Refuses a blob store that is not the environment's, where the policy leaves it to that.
+    fn check_staging(&self, job: &Job) -> Result<(), Failure> {
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let environment = blob_from_env()?;
+        let allowed = match environment.is_empty() {
+            true => job.staging == default_staging(&job.source.base),
+            false => job.staging == environment,
+        };
+        match policy.forbids_staging(allowed) {
+            Some(refusal) => Err(Failure::wrong(refusal)),
+            None => Ok(()),
+        }
     }
 
     /// Pins connectors that are used for the first time. That the folder cannot be written to is no reason not to
@@ -156,6 +171,7 @@ impl Session {
 
     fn load_job(&self, path: &Path, roles: &[Role]) -> Result<Loaded, Failure> {
         let job = Job::read_file(path).map_err(Failure::wrong)?;
+        self.check_staging(&job)?;
         let file = path.display();
         let mut plugins = Vec::new();
         let mut mistakes = Vec::new();
@@ -234,16 +250,17 @@ impl Pinned<'_> {
         let refusal = match self {
             Pinned::Free => None,
             Pinned::Lock(lock, pipeline) => lock.refuses(connector, digest, pipeline),
-            Pinned::Job(job) => job
-                .plugins
-                .get(connector)
-                .filter(|known| *known != digest)
-                .map(|known| {
-                    format!(
-                        "connector {connector} is not the one that the job was made with: it was {known} and is \
-                         {digest}. Bring that one here, or make the job anew with `setu plan --job-out`"
-                    )
-                }),
+            Pinned::Job(job) => match job.plugins.get(connector) {
+                Some(known) if known == digest => None,
+                Some(known) => Some(format!(
+                    "connector {connector} is not the one that the job was made with: it was {known} and is \
+                     {digest}. Bring that one here, or make the job anew with `setu plan --job-out`"
+                )),
+                None => Some(format!(
+                    "the job does not say under `plugins` which code connector {connector} has: make it anew with \
+                     `setu plan --job-out`"
+                )),
+            },
         };
         refusal.map_or(Ok(()), Err)
     }

@@ -167,6 +167,9 @@ pub fn is_bundled(bytes: &[u8]) -> bool {
     BUNDLED.iter().any(|(_, bundled)| *bundled == bytes)
 }
 
+/// Larger files are not even read.
+const MAX_FILE_BYTES: u64 = 512 << 20;
+
 /// What identifies a component's code: `sha256:` and 64 hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
@@ -184,8 +187,16 @@ fn read(path: &Path) -> Result<Component> {
         let message = format!("the connector {} cannot be read: {reason}", path.display());
         Error::new(ErrorKind::Config, message)
     };
-    if path.is_dir() {
+    let found = std::fs::metadata(path).map_err(|source| error(source.to_string()))?;
+    if found.is_dir() {
         return Err(error("it is a folder; give the path of a `.wasm` file".into()));
+    }
+    if !found.is_file() {
+        return Err(error("it is not a file".into()));
+    }
+    // The limit proper is asked for what was read; nothing of this size could meet it.
+    if found.len() > MAX_FILE_BYTES {
+        return Err(error(format!("it has {} MiB", found.len() >> 20)));
     }
     let bytes = std::fs::read(path).map_err(|source| error(source.to_string()))?;
     Ok(Component {

@@ -20,6 +20,16 @@ use crate::staging;
 /// The folder of the default blob store, beside the pipeline file.
 pub const DEFAULT_BLOB_ROOT: &str = ".setu/blob";
 
+/// The blob store of a pipeline in this folder that nothing says another of.
+pub fn default_staging(base: &Path) -> blob::Spec {
+    let root: PathBuf = base.join(DEFAULT_BLOB_ROOT).components().collect();
+    blob::Spec {
+        backend: "fs".into(),
+        fs_root: root.display().to_string(),
+        ..blob::Spec::default()
+    }
+}
+
 /// All mistakes of a pipeline file, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes {
@@ -425,14 +435,9 @@ impl FileReader<'_> {
     }
 
     fn staging(&mut self, fields: Option<&Fields<'_>>, default: &blob::Spec) -> blob::Spec {
-        let beside = || blob::Spec {
-            backend: "fs".into(),
-            fs_root: self.absolute(DEFAULT_BLOB_ROOT).display().to_string(),
-            ..blob::Spec::default()
-        };
         match fields.and_then(|fields| fields.get("staging")) {
             Some(node) => self.blob(node),
-            None if *default == blob::Spec::default() => beside(),
+            None if default.is_empty() => default_staging(self.base),
             None => default.clone(),
         }
     }

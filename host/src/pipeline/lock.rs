@@ -142,9 +142,16 @@ impl Lock {
 
     /// What stands in the file for a connector.
     fn key(&self, connector: &str) -> String {
-        match Path::new(connector).strip_prefix(&self.folder) {
+        let path = Path::new(connector);
+        if !path.is_absolute() {
+            return connector.to_owned();
+        }
+        // However it is spelt, and whatever link leads there: one file has one pin.
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let (path, folder) = (real(path), real(&self.folder));
+        match path.strip_prefix(&folder) {
             Ok(relative) => format!("./{}", relative.display()),
-            Err(_) => connector.to_owned(),
+            Err(_) => path.display().to_string(),
         }
     }
 }
@@ -159,6 +166,21 @@ mod tests {
             name: "mine".into(),
             version: "1.0.0".into(),
             digest: digest.into(),
+        }
+    }
+
+    #[test]
+    fn one_file_has_one_pin_however_it_is_spelt() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        fs::create_dir(folder.join("sub")).expect("a folder");
+        fs::write(folder.join("mine.wasm"), "").expect("a file");
+        std::os::unix::fs::symlink("mine.wasm", folder.join("link.wasm")).expect("a link");
+        let at = |path: &str| folder.join(path).display().to_string();
+        Lock::add(folder, vec![pin(&at("mine.wasm"), "sha256:a")], false).expect("written");
+        let lock = Lock::read(folder).expect("it reads back");
+        for path in ["mine.wasm", "././mine.wasm", "sub/../mine.wasm", "link.wasm"] {
+            assert!(lock.pin(&at(path)).is_some(), "{path}");
         }
     }
 

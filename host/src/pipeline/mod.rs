@@ -13,7 +13,7 @@ mod select;
 mod variables;
 pub(crate) mod yaml;
 
-pub use file::{DEFAULT_BLOB_ROOT, Mistakes, PipelineFile};
+pub use file::{DEFAULT_BLOB_ROOT, Mistakes, PipelineFile, default_staging};
 pub use limits::{Limit, LimitSpec};
 pub use lock::{LOCK_FILE, Lock, Pin};
 pub use select::{SelectError, Selected, select};

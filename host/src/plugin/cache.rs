@@ -11,6 +11,7 @@
 
 use std::fs;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use super::bounded::within;
+
+/// The digest at the end of each entry: it finds damage, which native code would not survive.
+const DIGEST_BYTES: usize = 32;
 
 /// A folder of compiled components, if there is one that can be trusted.
 pub(super) struct Cache {
@@ -41,6 +45,11 @@ impl Cache {
                 Cache { folder: None }
             }
         }
+    }
+
+    /// The folder, as it is without links.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        self.folder.as_ref()?.canonicalize().ok()
     }
 
     /// The component that these bytes are, from the cache or freshly compiled; none where compiling takes too long.
@@ -163,12 +172,22 @@ impl Hasher for Digested {
 }
 
 fn load(engine: &Engine, entry: &Path) -> Option<Component> {
-    if !entry.exists() {
-        return None;
-    }
+    let code = match read(entry) {
+        Ok(Some(code)) => code,
+        Ok(None) => {
+            tracing::debug!("{} is damaged and compiled anew", entry.display());
+            return None;
+        }
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::debug!("{} is compiled anew: {error}", entry.display());
+            }
+            return None;
+        }
+    };
     // SAFETY: the file was written by `store` from wasmtime's own output into a folder that only this user can
-    // write to; see the module's header.
-    match unsafe { Component::deserialize_file(engine, entry) } {
+    // write to, and is as it was written; see the module's header.
+    match unsafe { Component::deserialize(engine, code) } {
         Ok(component) => Some(component),
         Err(error) => {
             tracing::debug!("{} is compiled anew: {error}", entry.display());
@@ -177,9 +196,26 @@ fn load(engine: &Engine, entry: &Path) -> Option<Component> {
     }
 }
 
+/// What an entry holds in front of its digest; none where the digest is not that of it. What is no file of its own (a
+/// link, a pipe) is an error.
+fn read(entry: &Path) -> io::Result<Option<Vec<u8>>> {
+    if !fs::symlink_metadata(entry)?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut bytes = fs::read(entry)?;
+    let Some(end) = bytes.len().checked_sub(DIGEST_BYTES) else {
+        return Ok(None);
+    };
+    let digest = bytes.split_off(end);
+    let intact = Sha256::digest(&bytes)[..] == digest[..];
+    Ok(intact.then_some(bytes))
+}
+
 fn store(component: &Component, entry: &Path) -> wasmtime::Result<()> {
     let temporary = temporary(entry);
-    fs::write(&temporary, component.serialize()?)?;
+    let mut bytes = component.serialize()?;
+    bytes.extend(Sha256::digest(&bytes));
+    fs::write(&temporary, bytes)?;
     let renamed = fs::rename(&temporary, entry);
     if renamed.is_err() {
         fs::remove_file(&temporary).ok();

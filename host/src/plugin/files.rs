@@ -5,6 +5,10 @@
 //! guest sees around granted files is another one, empty and already deleted, in which nothing can be found or made;
 //! the three operations that lead from a folder to a file are answered here for the granted names, with the granted
 //! file itself, and handed on for everything else. Should WASI grow a further operation, it meets the empty folder.
+//!
+//! Some things no grant allows: to make a link, which another grant may be followed through later; to open what is
+//! neither a file nor a folder, where the host would wait for somebody else; and to write what is run or decides what
+//! is run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,13 +21,15 @@ use wasmtime_wasi::filesystem::{Descriptor, File as GuestFile, WasiFilesystemVie
 use wasmtime_wasi::p2::FsError;
 use wasmtime_wasi::p2::bindings::filesystem::preopens::Host as _;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorFlags, DescriptorStat, ErrorCode, HostDescriptor, MetadataHashValue, OpenFlags, PathFlags,
+    DescriptorFlags, DescriptorStat, DescriptorType, ErrorCode, HostDescriptor, MetadataHashValue, OpenFlags,
+    PathFlags,
 };
 use wasmtime_wasi::{FsPerms, OpenMode, WasiCtxBuilder};
 
 use super::grants::PathGrant;
 use super::state::State;
 use crate::connector::{Error, ErrorKind, Result};
+use crate::pipeline::LOCK_FILE;
 
 /// The interfaces whose functions are shadowed, as wasmtime-wasi registers them. Were the version wrong, a guest
 /// would find granted files missing: the failure is closed.
@@ -279,6 +285,51 @@ pub(super) fn shadow(linker: &mut Linker<State>) -> wasmtime::Result<()> {
             })
         },
     )?;
+    types.func_wrap(
+        "[method]descriptor.symlink-at",
+        |_, (_, _, _): (Resource<Descriptor>, String, String)| Ok((Err::<(), _>(ErrorCode::NotPermitted),)),
+    )?;
+    types.func_wrap(
+        "[method]descriptor.link-at",
+        |_,
+         (_, _, _, _, _): (
+            Resource<Descriptor>,
+            PathFlags,
+            String,
+            Resource<Descriptor>,
+            String,
+        )| { Ok((Err::<(), _>(ErrorCode::NotPermitted),)) },
+    )?;
+    types.func_wrap_async(
+        "[method]descriptor.rename-at",
+        |mut store: StoreContextMut<'_, State>, (folder, from, into, to): (_, String, _, String)| {
+            Box::new(async move {
+                let renamed = match is_code(&from) || is_code(&to) {
+                    true => Err(ErrorCode::NotPermitted.into()),
+                    false => {
+                        let mut files = store.data_mut().filesystem();
+                        HostDescriptor::rename_at(&mut files, folder, from, into, to).await
+                    }
+                };
+                Ok((answer(renamed)?,))
+            })
+        },
+    )?;
+    types.func_wrap_async(
+        "[method]descriptor.unlink-file-at",
+        |mut store: StoreContextMut<'_, State>, (folder, path): (_, String)| {
+            Box::new(async move {
+                let removed = match is_code(&path) {
+                    true => Err(ErrorCode::NotPermitted.into()),
+                    false => {
+                        let mut files = store.data_mut().filesystem();
+                        HostDescriptor::unlink_file_at(&mut files, folder, path).await
+                    }
+                };
+                Ok((answer(removed)?,))
+            })
+        },
+    )?;
     types.func_wrap_async(
         "[method]descriptor.stat-at",
         |mut store: StoreContextMut<'_, State>, (folder, follow, path)| {
@@ -341,10 +392,34 @@ async fn open_at(
     how: OpenFlags,
     flags: DescriptorFlags,
 ) -> Result<Resource<Descriptor>, FsError> {
-    match granted(state, &folder, &path)? {
-        Some(file) => Ok(state.table.push(file.open_at(how, flags)?)?),
-        None => HostDescriptor::open_at(&mut state.filesystem(), folder, follow, path, how, flags).await,
+    let writes = how.intersects(OpenFlags::CREATE | OpenFlags::TRUNCATE)
+        || flags.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
+    if writes && is_code(&path) {
+        return Err(ErrorCode::NotPermitted.into());
     }
+    if let Some(file) = granted(state, &folder, &path)? {
+        return Ok(state.table.push(file.open_at(how, flags)?)?);
+    }
+    let mut files = state.filesystem();
+    let there = Resource::new_borrow(folder.rep());
+    let found = HostDescriptor::stat_at(&mut files, there, follow, path.clone()).await;
+    let is_usable = |kind| {
+        matches!(
+            kind,
+            DescriptorType::RegularFile | DescriptorType::Directory | DescriptorType::SymbolicLink
+        )
+    };
+    if found.is_ok_and(|found| !is_usable(found.type_)) {
+        return Err(ErrorCode::NotPermitted.into());
+    }
+    HostDescriptor::open_at(&mut files, folder, follow, path, how, flags).await
+}
+
+/// Whether a name is that of code, or of the file that says which code may be used.
+fn is_code(path: &str) -> bool {
+    let name = path.rsplit('/').find(|part| !part.is_empty() && *part != ".");
+    let name = name.unwrap_or_default().to_lowercase();
+    name == LOCK_FILE || name.ends_with(".wasm") || name.ends_with(".cwasm")
 }
 
 async fn stat_at(
@@ -418,6 +493,23 @@ mod tests {
             (&[("/d", false), ("/d/out", true)], &["/d r", "/d/out rw"]),
         ] {
             assert_eq!(layout(paths).unwrap(), expected, "{paths:?}");
+        }
+    }
+
+    #[test]
+    fn code_is_known_by_its_name_however_it_is_spelt() {
+        for (path, expected) in [
+            ("setu.lock", true),
+            ("a/Setu.LOCK", true),
+            ("x.wasm", true),
+            ("./a/x.WASM/", true),
+            ("x.wasm/.", true),
+            ("x.cwasm", true),
+            ("x.wasm.csv", false),
+            ("orders.csv", false),
+            ("", false),
+        ] {
+            assert_eq!(is_code(path), expected, "{path}");
         }
     }
 

@@ -165,6 +165,23 @@ impl Resolved {
         }
     }
 
+    /// Why these grants must not be, if one of them would let the connector write to a folder that is the host's own.
+    pub(super) fn writes_to(&self, own: &Path) -> Option<String> {
+        let writable = self.grants.paths.iter().filter(|(_, grant)| grant.writable);
+        for (path, grant) in writable {
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if real.starts_with(own) || own.starts_with(&real) {
+                return Some(format!(
+                    "`{}` would let the connector write to compiled code, which lies in {}: choose another folder, or \
+                     have SETU_CACHE_DIR name another one",
+                    grant.origin,
+                    own.display()
+                ));
+            }
+        }
+        None
+    }
+
     /// For people.
     pub(super) fn effective(&self) -> Vec<EffectiveGrant> {
         let grants = self.wanted.iter().map(|wanted| EffectiveGrant {
@@ -311,6 +328,33 @@ mod tests {
         );
         let grants = resolve(Role::Source, &schema(), &spec).unwrap().grants;
         assert!(grants.paths[Path::new("/pipelines/orders/extra")].writable);
+    }
+
+    #[test]
+    fn nobody_writes_to_the_folder_of_compiled_code() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let own = root.join("cache");
+        std::fs::create_dir_all(own.join("deep")).unwrap();
+        std::fs::create_dir(root.join("data")).unwrap();
+        std::os::unix::fs::symlink("cache", root.join("link")).unwrap();
+        for (path, refused) in [
+            ("cache", true),
+            ("cache/deep", true),
+            ("cache/new", true),
+            ("link", true),
+            ("", true),
+            ("data", false),
+            ("cachet", false),
+        ] {
+            let mut spec = spec(json!({}));
+            spec.grant.write = vec![root.join(path).display().to_string()];
+            let resolved = resolve(Role::Source, &schema(), &spec).unwrap();
+            assert_eq!(resolved.writes_to(&own).is_some(), refused, "{path}");
+            spec.grant.read = std::mem::take(&mut spec.grant.write);
+            let resolved = resolve(Role::Source, &schema(), &spec).unwrap();
+            assert_eq!(resolved.writes_to(&own), None, "{path}");
+        }
     }
 
     /// A configuration often comes from elsewhere than the pipeline's author; only `grant:` names many hosts at once.

@@ -93,6 +93,7 @@ impl Instance {
             run: purpose.run.clone(),
             stream: purpose.stream.clone().unwrap_or_default(),
             denials: purpose.denials,
+            secrets: purpose.secrets.clone(),
         };
         let network = Network::new(subject, purpose.grants.network.clone(), purpose.tls);
         let progress = Progress::new();

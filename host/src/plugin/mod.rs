@@ -85,6 +85,8 @@ pub struct Plugin {
     description: Description,
     code: Code,
     policy: Option<Arc<Policy>>,
+    /// Where compiled code lies, which no connector may write to.
+    cache: Option<PathBuf>,
     source: Option<Half<contract::source::GuestIndices>>,
     destination: Option<Half<contract::destination::GuestIndices>>,
 }
@@ -244,6 +246,7 @@ impl Plugins {
                 exports: names.exports,
             },
             policy: self.policy.clone(),
+            cache: self.cache.folder(),
             source: source.transpose().map_err(refused)?,
             destination: destination.transpose().map_err(refused)?,
             component,
@@ -424,6 +427,12 @@ impl Plugin {
         let resolved = within(describe::CHECK_TIME, move || grants::resolve(role, &schema, &own));
         resolved
             .unwrap_or_else(|| Err(Error::new(ErrorKind::Config, describe::takes_too_long())))
+            .and_then(
+                |resolved| match self.cache.as_deref().and_then(|cache| resolved.writes_to(cache)) {
+                    Some(refusal) => Err(Error::new(ErrorKind::Denied, refusal)),
+                    None => Ok(resolved),
+                },
+            )
             .map_err(|error| error.at(self.place()))
     }
 

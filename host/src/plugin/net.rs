@@ -329,6 +329,7 @@ mod tests {
 
     use super::super::denials::Denials;
     use super::super::network::Subject;
+    use super::super::secrets::Secrets;
     use super::super::tls::tests::server;
     use super::*;
     use crate::address::NetworkGrant;
@@ -343,6 +344,7 @@ mod tests {
             run: String::new(),
             stream: String::new(),
             denials: Denials::default(),
+            secrets: Secrets::default(),
         };
         let grants: BTreeSet<_> = NetworkGrant::parse_all("127.0.0.1:1,db.example:1")
             .unwrap()

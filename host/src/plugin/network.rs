@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::denials::Denials;
+use super::secrets::Secrets;
 use crate::address::{Endpoint, Host, NetworkGrant, is_special};
 use crate::connector::Role;
 use crate::policy::Tls;
@@ -32,6 +33,7 @@ pub(super) struct Subject {
     pub(super) run: String,
     pub(super) stream: String,
     pub(super) denials: Denials,
+    pub(super) secrets: Secrets,
 }
 
 /// The network as one instance sees it. Clones share their state.
@@ -230,6 +232,8 @@ impl Network {
 
     /// Counts a refusal and tells it, in the log where it is the first of its kind, and with the error of the call.
     fn refuse(&self, message: String) -> String {
+        // A connector that takes a secret apart in the wrong place asks for a part of it as a host.
+        let message = self.0.subject.secrets.scrub(&message);
         let Subject {
             connector,
             stream,
@@ -275,6 +279,7 @@ mod tests {
             run: "r".into(),
             stream: "s".into(),
             denials: Denials::default(),
+            secrets: Secrets::default(),
         };
         Network::new(subject, grants, tls)
     }

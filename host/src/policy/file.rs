@@ -61,8 +61,19 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn policy(&mut self, name: &str, root: &Node) -> Option<Policy> {
-        let keys = ["mode", "plugins", "tls", "default", "connectors"];
+        let keys = ["mode", "plugins", "tls", "staging", "default", "connectors"];
         let fields = self.decoder.fields(root, "a policy", &keys)?;
+        for key in keys {
+            // Were it taken for a missing one, a slip of the hand would open everything.
+            if fields.entry(key).is_some() && fields.get(key).is_none() {
+                let message = format!("`{key}` is empty: fill it, or leave the key out");
+                self.decoder.mistake(fields.place, message);
+            }
+        }
+        let staging = fields.get("staging").and_then(|node| {
+            let words = [("environment", true), ("any", false)];
+            self.decoder.word(node, "`staging`", &words)
+        });
         let audit = fields.get("mode").and_then(|node| {
             let words = [("enforce", false), ("audit", true)];
             self.decoder.word(node, "mode", &words)
@@ -88,6 +99,7 @@ impl Reader<'_> {
             audit: audit.unwrap_or_default(),
             allow,
             tls: tls.unwrap_or_default(),
+            staging: staging.unwrap_or_default(),
             default,
             entries,
             told: Mutex::default(),
@@ -257,6 +269,12 @@ mod tests {
             ]
         );
         assert_eq!(mistakes("").len(), 1);
+        for section in ["default", "plugins", "connectors", "tls"] {
+            assert!(
+                mistakes(&format!("{section}:\n"))[0].contains("is empty"),
+                "{section}"
+            );
+        }
         assert_eq!(mistakes("[").len(), 1);
         assert!(mistakes("default: 1\n")[0].contains("must be a map"));
     }

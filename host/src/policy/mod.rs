@@ -47,6 +47,8 @@ pub struct Policy {
     /// Which connectors may be used; none: all.
     allow: Option<Allowed>,
     tls: bool,
+    /// The blob store is the environment's, whatever a pipeline says.
+    staging: bool,
     default: Ceiling,
     entries: Vec<Entry>,
     /// What has been told in audit mode.
@@ -163,6 +165,19 @@ impl Policy {
         let message = format!(
             "the policy {} does not allow {kind} ({digest}): use one that `plugins.allow` names, or have `{line}` \
              added to it",
+            self.name
+        );
+        self.denied(message)
+    }
+
+    /// Why a pipeline's blob store may not be used, where it is not the environment's own; none: it may.
+    pub(crate) fn forbids_staging(&self, is_environments: bool) -> Option<String> {
+        if !self.staging || is_environments {
+            return None;
+        }
+        let message = format!(
+            "the policy {} leaves the blob store to the environment, and the pipeline names another one: take \
+             `staging` out of it, or have `staging: environment` taken out of the policy",
             self.name
         );
         self.denied(message)

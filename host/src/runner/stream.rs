@@ -11,14 +11,14 @@ use super::guarded::{Claims, GuardedWriter};
 use super::marks::HostMarks;
 use super::record::{Attempts, CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus};
 use super::state::{is_current, move_state, read_state};
-use super::track::{HighWaterMark, RecordedWriter, TrackedReader, noted};
+use super::track::{HighWaterMark, MarkedReader, RecordedWriter, TrackedReader, noted};
 use super::{Environment, Event, Half, Mode, Options, Phase, StreamReport};
 use crate::connector::{
-    Destination, Error, ErrorKind, LoadRequest, Position, ReadRequest, Result, Role, Source, Writer,
+    Destination, Error, ErrorKind, LoadRequest, Position, ReadRequest, Reader, Result, Role, Source, Writer,
 };
 use crate::crash;
 use crate::pipeline::Job;
-use crate::plugin::{Denials, OpenContext};
+use crate::plugin::{Denials, OpenContext, Plugin};
 use crate::record::{Field, StreamInfo, StreamName};
 use crate::staging::{self, BlobSink, BlobSource, Fence, ManifestStatus, Resume, RunLayout, read_manifest};
 
@@ -227,7 +227,7 @@ impl<'a> Stream<'a> {
         request.resume_after = position(&resume);
         let mut source = self.open_source()?;
         let mut reader = match source.read(&request) {
-            Ok(reader) => reader,
+            Ok(reader) => self.marked(reader, &request)?,
             Err(error) if error.kind() == ErrorKind::Conflict && request.resume_after.is_some() => {
                 return Ok(Extracted::Refused(error.to_string()));
             }
@@ -247,7 +247,7 @@ impl<'a> Stream<'a> {
         let sink = BlobSink::new(blob, self.run.layout.clone(), self.name.clone(), resume, cursor);
         let mut sink = sink.fenced(self.run.fence.clone());
         let mut writer = sink.begin(&self.load_request(target, self.attempts.extract))?;
-        self.copy(&mut *reader, &mut *writer, Commits::ByWriter)?;
+        self.copy(&mut reader, &mut *writer, Commits::ByWriter)?;
         Ok(Extracted::All)
     }
 
@@ -322,9 +322,10 @@ impl<'a> Stream<'a> {
         let mut destination = self.open_destination()?;
         let mark = HighWaterMark::default();
         let field = request.cursor.as_ref().map(|window| window.field.as_str());
-        let mut reader = TrackedReader::new(source.read(&request)?, field, mark.clone());
+        let reader = self.marked(source.read(&request)?, &request)?;
+        let mut reader = TrackedReader::new(Box::new(reader), field, mark.clone());
         let target = StreamInfo {
-            schema: crate::connector::Reader::schema(&reader).clone(),
+            schema: reader.schema().clone(),
             ..info
         };
         let load = self.load_request(target, self.attempts.load);
@@ -356,12 +357,7 @@ impl<'a> Stream<'a> {
 
     // ---- what the phases share
 
-    fn copy(
-        &mut self,
-        reader: &mut dyn crate::connector::Reader,
-        writer: &mut dyn Writer,
-        commits: Commits,
-    ) -> Result<()> {
+    fn copy(&mut self, reader: &mut dyn Reader, writer: &mut dyn Writer, commits: Commits) -> Result<()> {
         let (observer, stream) = (&self.run.environment.observer, self.record.stream.as_str());
         let progress = |rows, bytes| observer.event(Event::Progress { stream, rows, bytes });
         let control = Control {
@@ -444,6 +440,18 @@ impl<'a> Stream<'a> {
         plugin.open_destination(&self.run.job.destination, &self.open_context())
     }
 
+    /// Where an error of a connector's comes from.
+    fn place(&self, connector: &Plugin) -> String {
+        format!("connector {}, stream {}", connector.title(), self.record.stream)
+    }
+
+    /// A reader of the source's whose high-water mark is checked.
+    fn marked<'r>(&self, reader: Box<dyn Reader + 'r>, request: &ReadRequest) -> Result<MarkedReader<'r>> {
+        let field = request.cursor.as_ref().map(|window| window.field.as_str());
+        let place = self.place(self.run.environment.plugin(Role::Source)?);
+        Ok(MarkedReader::new(reader, field, place))
+    }
+
     /// Starts the load of so many marks, or goes on with it.
     fn begin_load<'d>(
         &self,
@@ -475,9 +483,8 @@ impl<'a> Stream<'a> {
                 &load.load_id,
             ));
         }
-        let connector = environment.plugin(Role::Destination)?.title();
         let claims = Claims {
-            place: format!("connector {connector}, stream {}", self.record.stream),
+            place: self.place(environment.plugin(Role::Destination)?),
             run: layout.run().to_owned(),
             marks,
             is_first_attempt: load.attempt == 1,

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::record::SharedRecord;
 use crate::connector::{BatchLimit, Chunk, Error, ErrorKind, LoadSummary, Reader, Result, Writer};
-use crate::record::Schema;
-use crate::staging::cursor::Bounds;
+use crate::record::{DataType, Schema};
+use crate::staging::cursor::{Bounds, CursorValue};
 
 /// The high-water mark of a copy, known once its reader is at the end.
 pub(super) type HighWaterMark = Arc<Mutex<Option<String>>>;
@@ -13,6 +13,48 @@ pub(super) type HighWaterMark = Arc<Mutex<Option<String>>>;
 /// What was noted.
 pub(super) fn noted(mark: &HighWaterMark) -> Option<String> {
     mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// A reader whose high-water mark is a value of the cursor field, or is refused: the state of later runs depends on it.
+pub(super) struct MarkedReader<'a> {
+    inner: Box<dyn Reader + 'a>,
+    field: Option<DataType>,
+    /// "connector csv 0.1.0, stream orders"
+    place: String,
+}
+
+impl<'a> MarkedReader<'a> {
+    /// `field` is the cursor field of an incremental stream.
+    pub(super) fn new(inner: Box<dyn Reader + 'a>, field: Option<&str>, place: String) -> Self {
+        let schema = inner.schema();
+        let field = field.and_then(|field| Some(schema.fields[schema.index_of(field)?].data_type));
+        MarkedReader { inner, field, place }
+    }
+}
+
+impl Reader for MarkedReader<'_> {
+    fn schema(&self) -> &Schema {
+        self.inner.schema()
+    }
+
+    fn next(&mut self, limit: BatchLimit) -> Result<Option<Chunk>> {
+        self.inner.next(limit)
+    }
+
+    fn high_water_mark(&mut self) -> Result<Option<String>> {
+        let mark = self.inner.high_water_mark()?;
+        if let (Some(field), Some(mark)) = (self.field, &mark)
+            && CursorValue::from_text(field, mark).is_err()
+        {
+            let message = format!(
+                "the connector broke the contract: its high-water mark is not a value of the type {field} of the cursor \
+                 field"
+            );
+            let place = format!("{}, call source.reader.high-water-mark", self.place);
+            return Err(Error::new(ErrorKind::BrokenContract, message).at(place));
+        }
+        Ok(mark)
+    }
 }
 
 /// A reader that notes the high-water mark: its own, or else the greatest cursor value that it returned.
@@ -92,5 +134,55 @@ impl Writer for RecordedWriter<'_, '_> {
 
     fn finish(&mut self, high_water_mark: Option<String>) -> Result<LoadSummary> {
         self.inner.finish(high_water_mark)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Field;
+
+    struct Marks(Schema, &'static str);
+
+    impl Reader for Marks {
+        fn schema(&self) -> &Schema {
+            &self.0
+        }
+
+        fn next(&mut self, _: BatchLimit) -> Result<Option<Chunk>> {
+            Ok(None)
+        }
+
+        fn high_water_mark(&mut self) -> Result<Option<String>> {
+            Ok(Some(self.1.to_owned()))
+        }
+    }
+
+    #[test]
+    fn a_high_water_mark_is_a_value_of_the_cursor_field() {
+        let field = Field {
+            name: "id".into(),
+            data_type: DataType::Int64,
+            nullable: false,
+            native_type: None,
+        };
+        let schema = Schema {
+            fields: vec![field],
+            primary_key: Vec::new(),
+        };
+        let mark = |field, mark| {
+            let reader = Box::new(Marks(schema.clone(), mark));
+            MarkedReader::new(reader, field, "connector c 1.0.0, stream s".into()).high_water_mark()
+        };
+        assert_eq!(mark(Some("id"), "7"), Ok(Some("7".into())));
+        // Without a window nobody asks what it is.
+        assert_eq!(mark(None, "x"), Ok(Some("x".into())));
+        let error = mark(Some("id"), "hunter2").expect_err("it is no number");
+        assert_eq!(error.kind(), ErrorKind::BrokenContract);
+        let text = error.to_string();
+        assert!(
+            text.contains("call source.reader.high-water-mark") && !text.contains("hunter2"),
+            "{text}"
+        );
     }
 }

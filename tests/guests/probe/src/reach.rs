@@ -16,6 +16,7 @@ pub(crate) fn act(config: &Config) -> Result<(), Error> {
         "read file" => told(fs::read_to_string(config.text("path"))),
         "list" => told(list(config.text("path"))),
         "write file" => told(fs::write(config.text("path"), "overwritten")),
+        "forbidden writes" => forbidden_writes(config.text("out")),
         "write out" => told(fs::write(format!("{}/new.txt", config.text("out")), "new")),
         "try" => tries(config),
         "std" => told(talk_std(config.text("target"))),
@@ -69,6 +70,32 @@ fn told<T: std::fmt::Debug>(result: std::io::Result<T>) -> String {
         Ok(value) => format!("ok {value:?}"),
         Err(error) => format!("err {:?} {error}", error.kind()),
     }
+}
+
+unsafe extern "C" {
+    /// That of the C library: the standard library's is not stable here.
+    fn symlink(target: *const std::ffi::c_char, link: *const std::ffi::c_char) -> i32;
+}
+
+/// What no grant allows, and at the end something that this one does.
+fn forbidden_writes(out: &str) -> String {
+    let at = |name: &str| format!("{out}/{name}");
+    let link = std::ffi::CString::new(at("link")).unwrap_or_default();
+    // SAFETY: both are texts that end in a zero and live through the call.
+    let linked = unsafe { symlink(c"..".as_ptr(), link.as_ptr()) } == 0;
+    let worked = [
+        ("symlink", linked),
+        ("file", fs::write(at("a.csv"), "a").is_ok()),
+        ("hard link", fs::hard_link(at("a.csv"), at("b.csv")).is_ok()),
+        ("lock", fs::write(at("setu.lock"), "a").is_ok()),
+        ("code", fs::write(at("x.wasm"), "a").is_ok()),
+        ("rename to code", fs::rename(at("a.csv"), at("x.cwasm")).is_ok()),
+        ("remove code", fs::remove_file(at("there.wasm")).is_ok()),
+        ("rename code", fs::rename(at("there.wasm"), at("c.csv")).is_ok()),
+        ("rename", fs::rename(at("a.csv"), at("d.csv")).is_ok()),
+    ];
+    let worked = worked.into_iter().filter(|(_, worked)| *worked);
+    format!("{:?}", worked.map(|(what, _)| what).collect::<Vec<_>>())
 }
 
 fn list(path: &str) -> std::io::Result<Vec<String>> {
