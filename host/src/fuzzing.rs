@@ -116,6 +116,8 @@ pub fn pipeline(data: &[u8]) {
         }
         Err(mistakes) => {
             assert!(!mistakes.list.is_empty());
+            // For YAML a CR ends a line as well, and the end of the file is the start of another.
+            let text = text.replace("\r\n", "\n").replace('\r', "\n") + "\n";
             let lines: Vec<&str> = text.split('\n').collect();
             for mistake in &mistakes.list {
                 let (line, column) = (mistake.place.line, mistake.place.column);

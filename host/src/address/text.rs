@@ -41,13 +41,12 @@ pub(crate) fn endpoints(text: &str, default_port: Option<u16>) -> Result<Vec<End
 /// The text with a password in it replaced: that of a URL's user, or the value of `password` and the like.
 pub(crate) fn mask(text: &str) -> String {
     if let Some((scheme, rest)) = text.split_once("://") {
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let masked_user = rest[..end].rfind('@').and_then(|at| {
-            let user = rest[..at].split_once(':')?.0;
-            Some(format!("{user}:***{}", &rest[at..end]))
-        });
-        let authority = masked_user.unwrap_or_else(|| rest[..end].to_owned());
-        let query = rest[end..]
+        // As far as any reader may take the user to reach, see `passwords`.
+        let user = rest
+            .rfind('@')
+            .and_then(|at| Some((rest[..at].split_once(':')?.0, &rest[at..])));
+        let rest = user.map_or_else(|| rest.to_owned(), |(user, after)| format!("{user}:***{after}"));
+        let query = rest
             .split_inclusive(['?', '&'])
             .map(|part| match part.split_once('=') {
                 Some((key, value)) if is_secret(key) => {
@@ -56,7 +55,7 @@ pub(crate) fn mask(text: &str) -> String {
                 }
                 _ => part.to_owned(),
             });
-        return format!("{scheme}://{authority}{}", query.collect::<String>());
+        return format!("{scheme}://{}", query.collect::<String>());
     }
     let secret_inside = text.contains('=')
         && key_values(text).is_none_or(|pairs| pairs.iter().any(|(key, _)| is_secret(key)));
@@ -351,6 +350,9 @@ mod tests {
             ("postgres://u:p@h/x", "postgres://u:***@h/x"),
             ("postgres://u:p@ss@h/x", "postgres://u:***@h/x"),
             ("postgres://u@h/x", "postgres://u@h/x"),
+            ("postgres://u:a/b@h/x", "postgres://u:***@h/x"),
+            ("postgres://u:a?b#c@h/x", "postgres://u:***@h/x"),
+            ("https://h/?token=a@b:c@d&x=1", "https://h/?token=***&x=1"),
             ("https://h/?token=abc&a=1", "https://h/?token=***&a=1"),
             ("host=h password=geheim", "host=h password=***"),
             ("host=h password='ge heim' user=u", "host=h password=*** user=u"),

@@ -75,11 +75,13 @@ impl Encoder {
 
     /// Appends a field, in quotes where it would be read as something else without.
     fn field(&self, value: &[u8], out: &mut Vec<u8>) {
-        const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+        /// A byte order mark, and what a ZIP archive begins with: a file of CSV is read otherwise, or not at all, where it
+        /// begins like this.
+        const STARTS: [&[u8]; 2] = ["\u{feff}".as_bytes(), b"PK\x03\x04"];
         let is_special = |byte: &u8| self.special[usize::from(*byte)];
         let needs_quotes = self.dialect.is_null_text(value)
             || value.iter().any(is_special)
-            || value.starts_with(BYTE_ORDER_MARK);
+            || STARTS.iter().any(|start| value.starts_with(start));
         if !needs_quotes {
             out.extend_from_slice(value);
             return;
@@ -118,6 +120,7 @@ mod tests {
             Some("a\"b"),
             Some("a\rb"),
             Some("\u{feff}a"),
+            Some("PK\u{3}\u{4}"),
         ] {
             match value {
                 Some(value) => builder.column(0).push_str(value),
@@ -128,8 +131,8 @@ mod tests {
         let mut out = Vec::new();
         encoder.header(&schema, &mut out);
         encoder.rows(&builder.finish(), &mut out);
-        let expected =
-            "x,\"a,b\"\n,é\n\"\",é\n\"NULL\",é\nnull,é\n a ,é\n\"a\"\"b\",é\n\"a\rb\",é\n\"\u{feff}a\",é\n";
+        let expected = "x,\"a,b\"\n,é\n\"\",é\n\"NULL\",é\nnull,é\n a ,é\n\"a\"\"b\",é\n\"a\rb\",é\n\"\u{feff}a\",é\n\
+                        \"PK\u{3}\u{4}\",é\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

@@ -9,12 +9,12 @@ use super::{Lowered, lift, pieces};
 use crate::fuzzing::Bytes;
 use crate::record::{DataType, Schema};
 
-/// What is asked for; batches of up to 255 rows are made.
-const MAX_ROWS: u32 = 200;
+/// What is asked for; batches of up to 63 rows are made.
+const MAX_ROWS: u32 = 60;
 
 /// Makes a batch and lifts it. One that is accepted comes back from a guest as it was, whole, cut and in pieces.
 pub(crate) fn lift_and_lower(schema: &Schema, bytes: &mut Bytes<'_>) -> Option<RecordBatch> {
-    let rows = bytes.byte();
+    let rows = bytes.byte() % 64;
     let mut columns: Vec<_> = schema
         .fields
         .iter()

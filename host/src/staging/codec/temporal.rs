@@ -189,7 +189,7 @@ fn parse_clock(text: &[u8]) -> Option<(i64, &[u8])> {
 fn parse_pair(text: &[u8]) -> Option<(u32, &[u8])> {
     let ([tens, units], rest) = text.split_first_chunk::<2>()?;
     let (tens, units) = (tens.wrapping_sub(b'0'), units.wrapping_sub(b'0'));
-    (tens < 10 && units < 10).then_some((u32::from(tens * 10 + units), rest))
+    (tens < 10 && units < 10).then(|| (u32::from(tens * 10 + units), rest))
 }
 
 #[cfg(test)]
@@ -276,6 +276,8 @@ mod tests {
             "1900-02-29",
             "2024-01-00",
             "2024-04-31",
+            "2024-0e-01",
+            "2024-/1-01",
             "2024-01-01 ",
             "24-01-01",
             "12345678-01-01",
