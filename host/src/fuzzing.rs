@@ -104,7 +104,7 @@ pub fn pipeline(data: &[u8]) {
         "p.yaml",
         Path::new("/base"),
         text,
-        &|_| None,
+        &|_| Ok(None),
         &blob::Spec::default(),
     );
     match file.finish() {

@@ -238,3 +238,30 @@ fn required_tls_is_tls_with_a_verified_name() {
         };
     }
 }
+
+#[test]
+fn a_pipeline_uses_only_the_variables_that_the_policy_names() {
+    let mut setu = Setu::with_pipeline(
+        "pipeline: people\n\
+         source:\n  connector: csv\n  config: { path: \"${PEOPLE_IN}\" }\n\
+         destination:\n  connector: csv\n  config: { path: \"${PEOPLE_OUT:-out}\" }\n\
+         streams: [\"${HOME}\", \"*\"]\n",
+    );
+    setu.write("data/people.csv", "id,name\n1,Ada\n");
+    setu.set("PEOPLE_IN", "data");
+    setu.write("policy.yaml", "variables: [\"PEOPLE_*\"]\n");
+    for verb in VERBS {
+        let outcome = setu.line(&format!("{verb} --policy policy.yaml"));
+        outcome.assert_status(2).assert_clear_failure(&[
+            "pipeline.yaml:8:11: the policy policy.yaml does not let pipelines use the variable HOME",
+            "have `HOME` added to `variables`",
+        ]);
+        for made in ["out", ".setu", "job.json"] {
+            assert!(!setu.path(made).exists(), "{verb} makes {made}");
+        }
+    }
+    let text = setu.read("pipeline.yaml").replace("\"${HOME}\", ", "");
+    setu.write("pipeline.yaml", &text);
+    setu.succeed("run pipeline.yaml --policy policy.yaml");
+    assert_eq!(setu.read("out/people.csv"), "id,name\n1,Ada\n");
+}

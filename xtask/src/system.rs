@@ -10,8 +10,10 @@ use anyhow::{Context, Result, bail};
 
 /// The workspace's root folder.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_owned()
+    // As cargo says when it runs this program: a target folder can move with its workspace, or to another one.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    here.parent().unwrap_or(&here).to_owned()
 }
 
 /// The cargo that runs this program.

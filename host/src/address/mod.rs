@@ -11,4 +11,4 @@ mod text;
 
 pub(crate) use grant::NetworkGrant;
 pub(crate) use host::{Host, is_special};
-pub(crate) use text::{Endpoint, endpoints, mask, passwords};
+pub(crate) use text::{Endpoint, endpoints, mask, passwords, percent_decode};

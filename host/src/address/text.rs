@@ -34,7 +34,7 @@ pub(crate) fn endpoints(text: &str, default_port: Option<u16>) -> Result<Vec<End
             key_values(text).ok_or("its quotes do not close, or it is not made of key=value pairs")?;
         from_pairs(&pairs, default_port)
     } else {
-        host_list(text, default_port)
+        host_list(text, default_port, None)
     }
 }
 
@@ -115,13 +115,14 @@ fn url(scheme: &str, rest: &str, default_port: Option<u16>) -> Result<Vec<Endpoi
     let authority = &rest[..end];
     // A password may hold an unescaped `@`; a host may not.
     let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
-    let default_port = default_port.or(match scheme {
+    let default_port = match scheme {
+        // No library takes another port for these, whatever a schema says.
         "http" => Some(80),
         "https" => Some(443),
-        "postgres" | "postgresql" => Some(5432),
-        "mysql" => Some(3306),
-        _ => None,
-    });
+        "postgres" | "postgresql" => default_port.or(Some(5432)),
+        "mysql" => default_port.or(Some(3306)),
+        _ => default_port,
+    };
     let query = rest.split_once('?').map_or("", |(_, query)| query);
     let query = query.split('#').next().unwrap_or_default();
     let parameter = |name: &str| {
@@ -138,11 +139,12 @@ fn url(scheme: &str, rest: &str, default_port: Option<u16>) -> Result<Vec<Endpoi
             .collect();
         return from_pairs(&pairs, default_port);
     }
-    host_list(&percent_decode(hosts), default_port)
+    let no_host = scheme.starts_with("postgres").then_some("localhost");
+    host_list(&percent_decode(hosts), default_port, no_host)
 }
 
-/// `host[:port]` separated by commas; an empty host is this machine, as the libraries have it.
-fn host_list(text: &str, default_port: Option<u16>) -> Result<Vec<Endpoint>, String> {
+/// `host[:port]` separated by commas; `no_host` is what an empty host stands for, where it stands for anything.
+fn host_list(text: &str, default_port: Option<u16>, no_host: Option<&str>) -> Result<Vec<Endpoint>, String> {
     let mut endpoints = Vec::new();
     for part in text.split(',') {
         let part = part.trim();
@@ -150,7 +152,10 @@ fn host_list(text: &str, default_port: Option<u16>) -> Result<Vec<Endpoint>, Str
             continue; // A local socket: nothing that a grant could open.
         }
         let (host, port) = split_port(part)?;
-        let host = if host.is_empty() { "localhost" } else { host };
+        let host = match host {
+            "" => no_host.ok_or("it names no host")?,
+            host => host,
+        };
         endpoints.push(endpoint(host, port.or(default_port))?);
     }
     Ok(endpoints)
@@ -184,6 +189,9 @@ fn endpoint(host: &str, port: Option<u16>) -> Result<Endpoint, String> {
     Ok(Endpoint { host, port })
 }
 
+/// Keys by which a text without `host` is known as one that libpq connects to this machine with.
+const LIBPQ_KEYS: [&str; 4] = ["dbname", "user", "password", "port"];
+
 /// The hosts of a connection string; each list pairs with the list of ports.
 fn from_pairs(pairs: &[(String, String)], default_port: Option<u16>) -> Result<Vec<Endpoint>, String> {
     let value = |name: &str| {
@@ -198,7 +206,11 @@ fn from_pairs(pairs: &[(String, String)], default_port: Option<u16>) -> Result<V
     let mut endpoints = Vec::new();
     let lists = [value("host"), value("hostaddr")];
     let lists = match lists {
-        [None, None] => [Some("localhost"), None],
+        // As libpq has it; a text of other pairs is no connection string.
+        [None, None] if pairs.iter().any(|(key, _)| LIBPQ_KEYS.contains(&key.as_str())) => {
+            [Some("localhost"), None]
+        }
+        [None, None] => return Err("it names no host".to_owned()),
         lists => lists,
     };
     for list in lists.into_iter().flatten() {
@@ -253,7 +265,8 @@ fn key_values(text: &str) -> Option<Vec<(String, String)>> {
     }
 }
 
-fn percent_decode(text: &str) -> String {
+/// The text with its `%XX` replaced by the bytes that they stand for.
+pub(crate) fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -296,6 +309,16 @@ mod tests {
                 &["api.example.com:443"],
             ),
             ("HTTP://x", None, &["x:80"]),
+            ("https://x", Some(5432), &["x:443"]),
+            ("https://x:1", Some(5432), &["x:1"]),
+            ("ftp://x", Some(21), &["x:21"]),
+            ("https:///etc", None, &["!"]),
+            ("file:///etc", Some(1), &["!"]),
+            ("", Some(1), &["!"]),
+            (":1", None, &["!"]),
+            ("a,,b", Some(1), &["!"]),
+            ("a=b", Some(1), &["!"]),
+            ("port=7", None, &["localhost:7"]),
             ("db:5432", None, &["db:5432"]),
             ("db", Some(5432), &["db:5432"]),
             ("h1:1, h2", Some(2), &["h1:1", "h2:2"]),

@@ -146,6 +146,34 @@ fn read_all(body: Body<'_>) -> std::io::Result<Arc<[u8]>> {
     }
 }
 
+/// A store without conditional puts.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Plain(Memory);
+
+#[cfg(test)]
+impl Blob for Plain {
+    fn put(&self, key: &Key, body: Body<'_>) -> Result<(), BlobError> {
+        self.0.put(key, body)
+    }
+
+    fn get(&self, key: &Key) -> Result<Box<dyn Read + Send>, BlobError> {
+        self.0.get(key)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<crate::blob::ObjectInfo>, BlobError> {
+        self.0.list(prefix)
+    }
+
+    fn delete(&self, key: &Key) -> Result<(), BlobError> {
+        self.0.delete(key)
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

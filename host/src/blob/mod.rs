@@ -20,6 +20,8 @@ mod spec;
 pub use fs::Fs;
 pub use key::{Key, MAX_KEY_BYTES};
 pub use memory::Memory;
+#[cfg(test)]
+pub(crate) use memory::Plain;
 pub use s3::S3;
 pub use spec::Spec;
 

@@ -3,7 +3,7 @@
 use super::args::{CatArguments, RowFormat};
 use super::failure::Failure;
 use super::output::Output;
-use super::rows::{rows, write_csv, write_csv_header, write_object};
+use super::rows::{Reader, rows, write_csv, write_csv_header, write_object};
 use super::store::Store;
 use crate::connector::{BatchLimit, ReadRequest};
 use crate::nearest;
@@ -20,8 +20,12 @@ pub(super) fn cat(arguments: &CatArguments) -> Result<(), Failure> {
     let mut reader = source.read(&ReadRequest::all(name))?;
     let schema = reader.schema().clone();
     let mut output = Output::new();
+    let reader_is = match output.is_terminal() {
+        true => Reader::Person,
+        false => Reader::Program,
+    };
     if arguments.format == RowFormat::Csv {
-        write_csv_header(&mut output, &schema)?;
+        write_csv_header(&mut output, &schema, reader_is)?;
     }
     let mut left = arguments.limit.unwrap_or(u64::MAX);
     while left > 0
@@ -34,7 +38,7 @@ pub(super) fn cat(arguments: &CatArguments) -> Result<(), Failure> {
         for row in rows(&schema, &chunk.batch.slice(0, wanted))? {
             match arguments.format {
                 RowFormat::Json => write_object(&mut output, &schema, &row)?,
-                RowFormat::Csv => write_csv(&mut output, &row)?,
+                RowFormat::Csv => write_csv(&mut output, &row, reader_is)?,
             }
         }
     }

@@ -17,7 +17,7 @@ use tracing_subscriber::{Layer, fmt};
 use super::args::{LogFormat, LogLevel, LoggingArguments};
 use super::failure::Failure;
 use super::progress;
-use super::text::printable;
+use crate::printable;
 use crate::runner::Observer;
 
 /// What people or machines are told, and how.
@@ -113,7 +113,7 @@ impl Console {
 
     /// What is named in a message may come from anywhere: no name reaches the terminal as a command to it.
     fn write_line(&self, text: &str) {
-        self.write(format!("{}\n", printable(text)).as_bytes());
+        self.write(format!("{}\n", printable::line(text)).as_bytes());
     }
 
     /// Writes whole lines, above the bars where there are any.
@@ -129,7 +129,10 @@ impl Console {
 
 impl Write for Console {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        Console::write(self, bytes);
+        match (self.format, std::str::from_utf8(bytes)) {
+            (LogFormat::Json, Ok(text)) => Console::write(self, printable::json(text).as_bytes()),
+            _ => Console::write(self, bytes),
+        }
         Ok(bytes.len())
     }
 

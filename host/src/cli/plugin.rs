@@ -109,7 +109,7 @@ fn code(found: &Found) -> String {
 
 /// What a connector may reach in a pipeline, on each side that it is on.
 fn granted(session: &Session, found: &Found, path: &Path) -> Result<String, Failure> {
-    let job = read_pipeline(path, &|name| std::env::var_os(name))?.finish()?;
+    let job = read_pipeline(path, &|name| session.variable(name))?.finish()?;
     let mut text = String::new();
     for (role, spec) in [(Role::Source, &job.source), (Role::Destination, &job.destination)] {
         let there = session.named_plugin(&spec.connector).map_err(Failure::wrong)?;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::logging::Console;
-use super::text::{count, counted, duration, printable, size};
+use super::text::{count, counted, duration, size};
+use crate::printable;
 use crate::runner::{Event, Observer, Phase, Status, StreamReport};
 
 /// How often a stream's progress is told where there are no bars.
@@ -213,7 +214,7 @@ impl Bars {
             None => ProgressBar::new_spinner(),
         });
         bar.set_style(style.progress_chars("=> "));
-        bar.set_prefix(printable(stream));
+        bar.set_prefix(printable::line(stream).into_owned());
         bar.set_position(track.rows_before);
         bar.set_message(track.start());
         bar.enable_steady_tick(TICK);

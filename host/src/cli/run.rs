@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::args::{CopyArguments, ExtractArguments, JobArguments, LoadArguments, RunArguments};
 use super::failure::Failure;
 use super::logging::Console;
-use super::output::Output;
+use super::output::{Output, json};
 use super::session::Session;
 use super::text::{counted, duration, size};
 use crate::blob;
@@ -125,9 +125,7 @@ fn write_report(report: &Report, path: &Path) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::failed(format!("cannot write the report {}: {error}", path.display()))
     };
-    let mut json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
-    json.push(b'\n');
-    std::fs::write(path, json).map_err(failed)
+    std::fs::write(path, json(report).map_err(failed)?).map_err(failed)
 }
 
 /// The last line for people.

@@ -1,5 +1,6 @@
 //! What the verbs that use connectors have in common: the plugin engine, the job with its connectors, and Ctrl-C.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -89,7 +90,7 @@ impl Session {
     }
 
     fn load_pipeline(&self, path: &Path, roles: &[Role]) -> Result<Loaded, Failure> {
-        let mut file = read_pipeline(path, &|name| std::env::var_os(name))?;
+        let mut file = read_pipeline(path, &|name| self.variable(name))?;
         let folder = file.folder().to_owned();
         let lock = Lock::read(&folder).map_err(Failure::wrong)?;
         let mut plugins = Vec::new();
@@ -119,6 +120,18 @@ impl Session {
         pins.retain(|pin| lock.pin(&pin.connector).is_none());
         self.pin(&folder, pins);
         Ok(Loaded::new(job, plugins))
+    }
+
+    /// A variable of the environment, as far as the policy lets pipelines have it.
+    pub(super) fn variable(&self, name: &str) -> Result<Option<OsString>, String> {
+        match self
+            .policy
+            .as_ref()
+            .and_then(|policy| policy.forbids_variable(name))
+        {
+            Some(refusal) => Err(refusal),
+            None => Ok(std::env::var_os(name)),
+        }
     }
 
     /// Refuses a blob store that is not the environment's, where the policy leaves it to that.
@@ -155,7 +168,7 @@ impl Session {
     /// Pins the connectors of a pipeline as they are now, and returns what that changed.
     pub(super) fn pin_anew(&self, path: &Path) -> Result<Vec<Pin>, Failure> {
         // A secret that is not at hand does not matter here.
-        let lookup = |name: &str| std::env::var_os(name).or_else(|| Some("unset".into()));
+        let lookup = |name: &str| Ok(self.variable(name)?.or_else(|| Some("unset".into())));
         let file = read_pipeline(path, &lookup)?;
         let folder = file.folder().to_owned();
         let job = file.finish()?;

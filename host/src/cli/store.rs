@@ -151,7 +151,7 @@ fn of_job(job: Job) -> Place {
 
 /// A pipeline file's job, as far as looking at its runs needs it: the variables of its connectors may be missing.
 fn pipeline_job(path: &Path) -> Result<Job, Failure> {
-    let lookup = |name: &str| std::env::var_os(name).or_else(|| Some("unset".into()));
+    let lookup = |name: &str| Ok(std::env::var_os(name).or_else(|| Some("unset".into())));
     Ok(read_pipeline(path, &lookup)?.finish()?)
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::printable;
+
 /// `1,234,567`
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -53,28 +55,11 @@ pub(super) fn duration(time: Duration) -> String {
     }
 }
 
-/// A text on one line without control characters.
-pub(super) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    text.chars().for_each(|c| push_printable(&mut shown, c));
-    shown
-}
-
-fn push_printable(shown: &mut String, c: char) {
-    match c {
-        '\n' => shown.push_str("\\n"),
-        '\t' => shown.push_str("\\t"),
-        // They would move the cursor or change the direction of the text after them.
-        c if c.is_control() || is_invisible(c) => shown.extend(c.escape_unicode()),
-        c => shown.push(c),
-    }
-}
-
 /// A text on one line without control characters, at most `width` columns wide; `…` stands for what was cut off.
 pub(super) fn cell(text: &str, width: usize) -> String {
     let mut shown = String::new();
     for c in text.chars() {
-        push_printable(&mut shown, c);
+        printable::push(&mut shown, c);
         if shown.len() > 16 * width.max(1) {
             break;
         }
@@ -91,10 +76,6 @@ pub(super) fn cell(text: &str, width: usize) -> String {
         })
         .collect();
     kept + "…"
-}
-
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// How the cells of a column are set.
@@ -190,14 +171,6 @@ mod tests {
         ] {
             assert_eq!(duration(Duration::from_millis(millis)), expected);
         }
-    }
-
-    #[test]
-    fn no_name_reaches_the_terminal_as_a_command_to_it() {
-        assert_eq!(
-            printable("stream a\u{1b}[2J\nb: done"),
-            "stream a\\u{1b}[2J\\nb: done"
-        );
     }
 
     #[test]

@@ -65,7 +65,13 @@ mod tests {
     fn job() -> Job {
         let text = "pipeline: p\nsource: { connector: csv, config: { password: hunter2 } }\n\
                     destination: { connector: csv }\nstreams: [a]\n";
-        let file = PipelineFile::parse("p.yaml", Path::new("/base"), text, &|_| None, &Spec::default());
+        let file = PipelineFile::parse(
+            "p.yaml",
+            Path::new("/base"),
+            text,
+            &|_| Ok(None),
+            &Spec::default(),
+        );
         file.finish().expect("a job")
     }
 

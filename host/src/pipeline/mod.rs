@@ -18,6 +18,7 @@ pub use limits::{Limit, LimitSpec};
 pub use lock::{LOCK_FILE, Lock, Pin};
 pub use select::{SelectError, Selected, select};
 pub use variables::Lookup;
+pub(crate) use variables::is_name;
 pub use yaml::{Mistake, Place};
 
 use std::collections::BTreeMap;

@@ -5,8 +5,9 @@
 
 use std::ffi::OsString;
 
-/// Where variables come from: the environment, or a test's table.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+/// Where variables come from: the environment, or a test's table. None: it is not set. An error says why a pipeline
+/// may not have it, and the way out.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Result<Option<OsString>, String>;
 
 /// A text with its variables replaced.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ fn resolve(reference: &str, lookup: Lookup<'_>) -> Result<String, String> {
             "`${…}` must hold a variable's name, or `NAME:-default`; write `$${` for a literal `${`".into(),
         );
     }
-    match (lookup(name), default) {
+    match (lookup(name)?, default) {
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Some(value), _) => value
             .into_string()
@@ -75,7 +76,7 @@ fn resolve(reference: &str, lookup: Lookup<'_>) -> Result<String, String> {
 }
 
 /// Whether a text is a name as shells have it.
-pub(super) fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     !text.starts_with(|c: char| c.is_ascii_digit())
         && !text.is_empty()
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -86,14 +87,15 @@ mod tests {
     use super::*;
     use std::os::unix::ffi::OsStringExt;
 
-    fn lookup(name: &str) -> Option<OsString> {
-        match name {
+    fn lookup(name: &str) -> Result<Option<OsString>, String> {
+        Ok(match name {
             "HOST" => Some("db.internal".into()),
             "EMPTY" => Some("".into()),
             "NESTED" => Some("${HOST}".into()),
             "LATIN" => Some(OsString::from_vec(vec![0xe9])),
+            "SECRET" => return Err("SECRET is not for pipelines".into()),
             _ => None,
-        }
+        })
     }
 
     #[test]
@@ -128,6 +130,7 @@ mod tests {
                 ][..],
             ),
             ("${LATIN}", &["the variable LATIN is not valid UTF-8"]),
+            ("${SECRET} ${SECRET:-x}", &["SECRET is not for pipelines"; 2]),
             ("${HOST", &["`${` without `}`; write `$${` for a literal `${`"]),
             (
                 "${1A} ${} ${A-b}",

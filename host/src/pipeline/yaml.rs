@@ -391,7 +391,7 @@ mod tests {
     use serde_json::json;
 
     fn read(text: &str) -> (Option<Node>, Vec<String>) {
-        let lookup = |name: &str| (name == "PORT").then(|| "5432".into());
+        let lookup = |name: &str| Ok((name == "PORT").then(|| "5432".into()));
         let (node, mistakes) = parse(text, &lookup);
         let shown = |mistake: Mistake| format!("{}: {}", mistake.place, mistake.message);
         (node, mistakes.into_iter().map(shown).collect())

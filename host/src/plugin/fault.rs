@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Panic);
         assert_eq!(
             error.message(),
-            "it panicked: no \u{fffd}[1mway\\nout (at src/lib.rs:10:5)"
+            "it panicked: no \\u{1b}[1mway\\nout (at src/lib.rs:10:5)"
         );
     }
 

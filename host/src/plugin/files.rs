@@ -11,43 +11,43 @@
 //! is run.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource};
-use wasmtime_wasi::filesystem::{Descriptor, File as GuestFile, WasiFilesystemView};
+use wasmtime_wasi::filesystem::{Descriptor, Dir, File as GuestFile, WasiFilesystemView};
 use wasmtime_wasi::p2::FsError;
-use wasmtime_wasi::p2::bindings::filesystem::preopens::Host as _;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
     DescriptorFlags, DescriptorStat, DescriptorType, ErrorCode, HostDescriptor, MetadataHashValue, OpenFlags,
     PathFlags,
 };
-use wasmtime_wasi::{FsPerms, OpenMode, WasiCtxBuilder};
+use wasmtime_wasi::{FsPerms, OpenMode};
 
 use super::grants::PathGrant;
 use super::state::State;
 use crate::connector::{Error, ErrorKind, Result};
 use crate::pipeline::LOCK_FILE;
+use crate::place;
 
 /// The interfaces whose functions are shadowed, as wasmtime-wasi registers them. Were the version wrong, a guest
 /// would find granted files missing: the failure is closed.
 const TYPES: &str = "wasi:filesystem/types@0.2.12";
 const PREOPENS: &str = "wasi:filesystem/preopens@0.2.12";
 
-/// The granted files of one instance.
-#[derive(Debug, Default)]
-pub(super) struct GrantedFiles {
-    /// For each preopen, in order: the files of a folder that is empty otherwise, or none for a real folder.
-    preopens: Vec<Option<FileFolder>>,
-}
+/// What one instance sees of the file system.
+#[derive(Default)]
+pub(super) struct GrantedFiles(Vec<Preopen>);
 
-/// A folder that seems to hold granted files and nothing else.
-#[derive(Debug)]
-struct FileFolder {
-    /// What its handles have in common; known once the guest has asked for its preopens.
-    identity: Option<Arc<File>>,
+/// A folder that the guest has a handle of from the start.
+struct Preopen {
+    /// What it is called in the guest.
+    name: String,
+    /// Handles of it share its file, by which they are known.
+    dir: Dir,
+    /// The granted files that it seems to hold; none in a real folder.
     files: BTreeMap<String, GrantedFile>,
 }
 
@@ -67,87 +67,76 @@ struct Layout {
     files: BTreeMap<PathBuf, BTreeMap<String, bool>>,
 }
 
-/// Preopens what the grants name. A granted file or folder must exist, except one that may be written: that becomes
-/// a folder if `make` says so, and otherwise seems to be one that is empty.
-pub(super) fn preopen(
-    wasi: &mut WasiCtxBuilder,
-    grants: &BTreeMap<PathBuf, PathGrant>,
-    make: bool,
-) -> Result<GrantedFiles> {
-    // File operations block the instance's own thread, which has nothing else to do; handing each one to another
-    // thread costs several times as much. Preopens take the setting over, so it comes first.
-    wasi.allow_blocking_current_thread(true);
-    let mut kinds = BTreeMap::new();
+/// Opens what the grants name. A granted file or folder must exist, except one that may be written: that becomes a
+/// folder if `make` says so, and otherwise seems to be one that is empty.
+pub(super) fn open(grants: &BTreeMap<PathBuf, PathGrant>, make: bool) -> Result<GrantedFiles> {
+    let mut found = BTreeMap::new();
     for (path, grant) in grants {
-        kinds.insert(path.as_path(), prepare(path, grant, make)?);
+        found.insert(path.as_path(), find(grant, make)?);
     }
-    let is_absent = |path: &Path| kinds.get(path) == Some(&Kind::Absent);
-    let layout = lay_out(grants, |path| kinds.get(path) == Some(&Kind::File))?;
+    let layout = lay_out(grants, |path| matches!(found.get(path), Some(Found::File(_))))?;
 
-    let mut granted = GrantedFiles::default();
-    for (folder, writable) in &layout.folders {
-        if is_absent(folder) {
-            preopen_nothing(wasi, folder)?;
-            granted.preopens.push(None);
-            continue;
-        }
-        let open = wasi.preopened_dir(folder, folder.to_string_lossy(), perms(*writable));
-        open.map_err(|error| cannot_open(folder, &error.to_string()))?;
-        granted.preopens.push(None);
+    let mut preopens = Vec::new();
+    for (path, writable) in &layout.folders {
+        preopens.push(match found.get(path.as_path()) {
+            Some(Found::Folder(real)) => {
+                let folder = place::open_folder(real).map_err(|error| cannot_open(path, &error))?;
+                Preopen::new(path, folder, perms(*writable))
+            }
+            _ => Preopen::new(path, nothing()?, FsPerms::ReadOnly),
+        });
     }
     for (folder, files) in layout.files {
-        preopen_nothing(wasi, &folder)?;
-        let files = files
-            .into_iter()
-            .map(|(name, writable)| {
-                let file = GrantedFile::open(&folder.join(&name), perms(writable))?;
-                Ok((name, file))
-            })
-            .collect::<Result<_>>()?;
-        let identity = None;
-        granted.preopens.push(Some(FileFolder { identity, files }));
+        let mut preopen = Preopen::new(&folder, nothing()?, FsPerms::ReadOnly);
+        for (name, writable) in files {
+            let path = folder.join(&name);
+            if let Some(Found::File(real)) = found.get(path.as_path()) {
+                let file = place::open_file(real, writable).map_err(|error| cannot_open(&path, &error))?;
+                let (file, perms) = (Arc::new(file), perms(writable));
+                preopen.files.insert(name, GrantedFile { file, perms });
+            }
+        }
+        preopens.push(preopen);
     }
-    Ok(granted)
+    Ok(GrantedFiles(preopens))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    File,
-    Folder,
+/// What a granted path is, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    File(PathBuf),
+    Folder(PathBuf),
     /// A writable folder that is not there yet.
     Absent,
 }
 
-/// What a granted path is; a writable folder that is missing is made if `make` says so.
-fn prepare(path: &Path, grant: &PathGrant, make: bool) -> Result<Kind> {
-    let (origin, shown) = (&grant.origin, path.display());
-    match fs::metadata(path) {
-        Ok(found) if found.is_dir() => Ok(Kind::Folder),
-        Ok(found) if found.is_file() => Ok(Kind::File),
-        Ok(_) => Err(Error::new(
-            ErrorKind::Config,
-            format!("`{origin}`: {shown} is neither a file nor a folder"),
-        )),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && grant.writable => {
+/// Looks a granted path up; a writable folder that is missing is made if `make` says so.
+fn find(grant: &PathGrant, make: bool) -> Result<Found> {
+    let PathGrant { place, origin, .. } = grant;
+    let wrong = |kind, what: &str| Error::new(kind, format!("`{origin}`: {place} {what}"));
+    let Some(real) = place.real() else {
+        return Err(wrong(ErrorKind::Config, "leads through a link to nowhere"));
+    };
+    match place::kind(real) {
+        Ok(place::Kind::Folder) => Ok(Found::Folder(real.to_owned())),
+        Ok(place::Kind::File) => Ok(Found::File(real.to_owned())),
+        Ok(place::Kind::Other) => Err(wrong(ErrorKind::Config, "is neither a file nor a folder")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && grant.writable => {
             if !make {
-                return Ok(Kind::Absent);
+                return Ok(Found::Absent);
             }
-            fs::create_dir_all(path).map_err(|error| {
-                Error::new(
+            match place::make_folder(real) {
+                Ok(_) => Ok(Found::Folder(real.to_owned())),
+                Err(error) => Err(Error::new(
                     ErrorKind::Config,
-                    format!("`{origin}`: the folder {shown} cannot be made: {error}"),
-                )
-            })?;
-            Ok(Kind::Folder)
+                    format!("`{origin}`: the folder {place} cannot be made: {error}"),
+                )),
+            }
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::new(
-            ErrorKind::NotFound,
-            format!("`{origin}`: {shown} does not exist"),
-        )),
-        Err(error) => Err(Error::new(
-            ErrorKind::Config,
-            format!("`{origin}`: {shown} cannot be read: {error}"),
-        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(wrong(ErrorKind::NotFound, "does not exist"))
+        }
+        Err(error) => Err(wrong(ErrorKind::Config, &format!("cannot be read: {error}"))),
     }
 }
 
@@ -184,8 +173,8 @@ fn lay_out(grants: &BTreeMap<PathBuf, PathGrant>, is_file: impl Fn(&Path) -> boo
     Ok(layout)
 }
 
-/// Preopens, under the folder's name, an empty folder that no longer exists.
-fn preopen_nothing(wasi: &mut WasiCtxBuilder, folder: &Path) -> Result<()> {
+/// An empty folder that no longer exists.
+fn nothing() -> Result<File> {
     let empty = std::env::temp_dir().join(format!(
         "setu-empty-{}-{:016x}",
         std::process::id(),
@@ -194,22 +183,17 @@ fn preopen_nothing(wasi: &mut WasiCtxBuilder, folder: &Path) -> Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
-        .create(&empty)
-        .map_err(|error| cannot_open(&empty, &error.to_string()))?;
-    let opened = wasi
-        .preopened_dir(&empty, folder.to_string_lossy(), FsPerms::ReadOnly)
-        .map(drop);
-    let removed = fs::remove_dir(&empty);
-    opened.map_err(|error| cannot_open(&empty, &error.to_string()))?;
-    removed.map_err(|error| cannot_open(&empty, &error.to_string()))
+    let opened = builder.create(&empty).and_then(|()| {
+        let opened = File::open(&empty);
+        fs::remove_dir(&empty)?;
+        opened
+    });
+    opened.map_err(|error| cannot_open(&empty, &error))
 }
 
-fn cannot_open(path: &Path, reason: &str) -> Error {
-    Error::new(
-        ErrorKind::Config,
-        format!("the granted folder {} cannot be opened: {reason}", path.display()),
-    )
+fn cannot_open(path: &Path, error: &io::Error) -> Error {
+    let message = format!("the granted path {} cannot be opened: {error}", path.display());
+    Error::new(ErrorKind::Config, message)
 }
 
 fn perms(writable: bool) -> FsPerms {
@@ -220,24 +204,23 @@ fn perms(writable: bool) -> FsPerms {
     }
 }
 
-impl GrantedFile {
-    fn open(path: &Path, perms: FsPerms) -> Result<GrantedFile> {
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(perms == FsPerms::ReadWrite)
-            .open(path);
-        match opened {
-            Ok(file) => Ok(GrantedFile {
-                file: Arc::new(file),
-                perms,
-            }),
-            Err(error) => Err(Error::new(
-                ErrorKind::Config,
-                format!("the granted file {} cannot be opened: {error}", path.display()),
-            )),
+impl Preopen {
+    fn new(path: &Path, folder: File, perms: FsPerms) -> Preopen {
+        let mode = match perms {
+            FsPerms::ReadOnly => OpenMode::READ,
+            FsPerms::ReadWrite => OpenMode::READ | OpenMode::WRITE,
+        };
+        Preopen {
+            name: path.to_string_lossy().into_owned(),
+            // File operations block the instance's own thread, which has nothing else to do; handing each one to
+            // another thread costs several times as much.
+            dir: Dir::new(folder, perms, mode, true),
+            files: BTreeMap::new(),
         }
     }
+}
 
+impl GrantedFile {
     /// A handle for the guest. Guests read and write at offsets of their own, so handles may share the file.
     fn handle(&self, mode: OpenMode) -> Result<Descriptor, FsError> {
         let file = self.file.try_clone()?;
@@ -359,13 +342,12 @@ fn answer<T>(result: Result<T, FsError>) -> wasmtime::Result<Result<T, ErrorCode
 }
 
 fn get_directories(state: &mut State) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
-    let directories = state.filesystem().get_directories()?;
-    for ((handle, _), folder) in directories.iter().zip(&mut state.files.preopens) {
-        if let (Some(folder), Descriptor::Dir(dir)) = (folder, state.table.get(handle)?) {
-            folder.identity = Some(dir.dir.clone());
-        }
-    }
-    Ok(directories)
+    let State { files, table, .. } = state;
+    let directories = files.0.iter().map(|preopen| {
+        let handle = table.push(Descriptor::Dir(preopen.dir.clone()))?;
+        Ok((handle, preopen.name.clone()))
+    });
+    directories.collect()
 }
 
 /// The granted file that a name in a folder stands for.
@@ -373,15 +355,10 @@ fn granted(state: &State, folder: &Resource<Descriptor>, path: &str) -> Result<O
     let Descriptor::Dir(dir) = state.table.get(folder)? else {
         return Ok(None);
     };
-    let is_this = |folder: &&FileFolder| {
-        folder
-            .identity
-            .as_ref()
-            .is_some_and(|id| Arc::ptr_eq(id, &dir.dir))
-    };
-    let folder = state.files.preopens.iter().flatten().find(is_this);
+    let mut preopens = state.files.0.iter();
+    let preopen = preopens.find(|preopen| Arc::ptr_eq(&preopen.dir.dir, &dir.dir));
     let name = path.trim_start_matches("./");
-    Ok(folder.and_then(|folder| folder.files.get(name).cloned()))
+    Ok(preopen.and_then(|preopen| preopen.files.get(name).cloned()))
 }
 
 async fn open_at(
@@ -457,12 +434,17 @@ async fn metadata_hash_at(
 mod tests {
     use super::*;
 
+    fn grant(path: impl Into<PathBuf>, writable: bool) -> PathGrant {
+        PathGrant {
+            place: place::Place::of(path),
+            writable,
+            origin: "config.path".to_owned(),
+        }
+    }
+
     fn grants(paths: &[(&str, bool)]) -> BTreeMap<PathBuf, PathGrant> {
-        let grant = |&(path, writable): &(&str, bool)| {
-            let origin = "config.path".to_owned();
-            (PathBuf::from(path), PathGrant { writable, origin })
-        };
-        paths.iter().map(grant).collect()
+        let named = |&(path, writable): &(&str, bool)| (PathBuf::from(path), grant(path, writable));
+        paths.iter().map(named).collect()
     }
 
     fn layout(paths: &[(&str, bool)]) -> Result<Vec<String>> {
@@ -524,19 +506,28 @@ mod tests {
     fn a_missing_path_is_an_error_to_read_and_a_new_folder_to_write() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("a/b");
-        let grant = |writable| PathGrant {
-            writable,
-            origin: "config.path".into(),
-        };
-        let error = prepare(&missing, &grant(false), true).unwrap_err();
+        let find = |writable, make| find(&grant(&missing, writable), make);
+        let error = find(false, true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert!(
             error.message().contains("config.path") && error.message().contains("a/b"),
             "{error}"
         );
-        assert_eq!(prepare(&missing, &grant(true), false).unwrap(), Kind::Absent);
+        assert_eq!(find(true, false).unwrap(), Found::Absent);
         assert!(!missing.exists());
-        assert_eq!(prepare(&missing, &grant(true), true).unwrap(), Kind::Folder);
+        assert!(matches!(find(true, true).unwrap(), Found::Folder(_)));
         assert!(missing.is_dir());
+    }
+
+    #[test]
+    fn a_link_to_nowhere_grants_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("none", &link).unwrap();
+        for writable in [false, true] {
+            let error = find(&grant(&link, writable), true).unwrap_err();
+            assert!(error.message().contains("a link to nowhere"), "{error}");
+        }
+        assert!(!folder.path().join("none").exists());
     }
 }

@@ -1,7 +1,8 @@
 //! What a connector may reach: the grants that its configuration implies and those that the pipeline adds.
 //!
-//! A pure function of schema, pipeline and base folder; nothing is looked up, opened or created. `files` and
-//! `network` enforce what is decided here, `setu plan` prints it, a policy may forbid it.
+//! A function of schema, pipeline and base folder; of the file system it asks where granted paths lead, and nothing is
+//! opened or created. `files` and `network` enforce what is decided here, `setu plan` prints it, a policy may forbid
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -13,6 +14,7 @@ use super::marks::{self, Alternatives, Mark};
 use crate::address::{self, NetworkGrant};
 use crate::connector::{Error, ErrorKind, Result, Role};
 use crate::pipeline::ConnectorSpec;
+use crate::place::Place;
 use crate::policy::{Access, Wanted};
 
 /// Everything that one instance may reach.
@@ -28,6 +30,7 @@ pub(super) struct Grants {
 /// A file or folder that may be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathGrant {
+    pub(super) place: Place,
     pub(super) writable: bool,
     /// Where it was granted, such as `config.path`.
     pub(super) origin: String,
@@ -144,9 +147,12 @@ impl Resolved {
 
     fn add_path(&mut self, path: String, writable: bool, origin: &Origin) {
         let path = PathBuf::from(path);
+        let known = self.grants.paths.get(&path).map(|grant| grant.place.clone());
+        let place = known.unwrap_or_else(|| Place::of(path.clone()));
         let access = if writable { Access::Write } else { Access::Read };
-        self.want(access(path.clone()), origin);
+        self.want(access(place.clone()), origin);
         let grant = self.grants.paths.entry(path).or_insert(PathGrant {
+            place,
             writable,
             origin: origin.shown.clone(),
         });
@@ -167,10 +173,10 @@ impl Resolved {
 
     /// Why these grants must not be, if one of them would let the connector write to a folder that is the host's own.
     pub(super) fn writes_to(&self, own: &Path) -> Option<String> {
-        let writable = self.grants.paths.iter().filter(|(_, grant)| grant.writable);
-        for (path, grant) in writable {
-            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
-            if real.starts_with(own) || own.starts_with(&real) {
+        for grant in self.grants.paths.values().filter(|grant| grant.writable) {
+            // Where it leads nowhere, it is not opened.
+            let real = grant.place.real();
+            if real.is_some_and(|real| real.starts_with(own) || own.starts_with(real)) {
                 return Some(format!(
                     "`{}` would let the connector write to compiled code, which lies in {}: choose another folder, or \
                      have SETU_CACHE_DIR name another one",

@@ -99,7 +99,7 @@ impl Instance {
         let progress = Progress::new();
         let mut wasi = wasi(&purpose.grants, &network, &stderr);
         // Only a stream's copy may leave something behind.
-        let files = files::preopen(&mut wasi, &purpose.grants.paths, purpose.stream.is_some());
+        let files = files::open(&purpose.grants.paths, purpose.stream.is_some());
         let files = files.map_err(|error| error.at(&place))?;
         let mut table = wasmtime::component::ResourceTable::new();
         table.set_max_capacity(purpose.limits.handles);

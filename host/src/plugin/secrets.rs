@@ -3,21 +3,19 @@
 //! This protects against accidents: a driver that quotes the connection string it could not parse. A connector that
 //! wants to tell a secret can spell it in another way, and no search for texts would find it.
 
-use std::fmt::Write;
-
 use serde_json::Value;
 
 use super::marks::{self, Alternatives, Mark};
-use crate::address;
+use crate::{address, printable};
 
 /// Shorter secrets stand in every other word, and hiding them would hide nothing but the messages.
 const MIN_BYTES: usize = 4;
 const MASK: &str = "***";
 
-/// The secrets of one configuration, in every form that is looked for.
+/// The secrets of one configuration.
 #[derive(Clone, Default)]
 pub(super) struct Secrets(
-    /// The longest first, so that none is hidden in part because it holds another one.
+    /// The longest first, so that none is hidden in part because it begins another one.
     Vec<String>,
 );
 
@@ -32,8 +30,18 @@ impl Secrets {
                 _ => {}
             }
         }
-        let encoded: Vec<_> = values.iter().flat_map(|value| encodings(value)).collect();
-        values.extend(encoded);
+        // What was given as it stands in a URL is meant without its escapes.
+        let meant: Vec<_> = values
+            .iter()
+            .map(|value| address::percent_decode(value))
+            .collect();
+        values.extend(meant);
+        // Control characters are escaped in texts that are made for people, see `printable`.
+        let shown: Vec<_> = values
+            .iter()
+            .map(|value| printable::line(value).into_owned())
+            .collect();
+        values.extend(shown);
         values.retain(|value| value.len() >= MIN_BYTES);
         values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         values.dedup();
@@ -42,10 +50,18 @@ impl Secrets {
 
     /// The text with every secret in it replaced.
     pub(super) fn scrub(&self, text: &str) -> String {
-        let mut scrubbed = text.to_owned();
-        for secret in &self.0 {
-            if scrubbed.contains(secret.as_str()) {
-                scrubbed = scrubbed.replace(secret.as_str(), MASK);
+        let mut scrubbed = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(char) = rest.chars().next() {
+            match self.0.iter().find_map(|secret| spelt(secret, rest.as_bytes())) {
+                Some(length) => {
+                    scrubbed.push_str(MASK);
+                    rest = &rest[length..];
+                }
+                None => {
+                    scrubbed.push(char);
+                    rest = &rest[char.len_utf8()..];
+                }
             }
         }
         scrubbed
@@ -72,29 +88,58 @@ fn collect(value: &Value, values: &mut Vec<String>) {
     }
 }
 
-/// How a text stands in a URL, with all that may be escaped escaped, and within quotes.
-fn encodings(text: &str) -> [String; 3] {
-    let percent = |upper: bool| {
-        let mut out = String::new();
-        for byte in text.bytes() {
-            // Writing to a string cannot fail.
-            let _ = match byte {
-                byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => {
-                    out.push(char::from(byte));
-                    Ok(())
-                }
-                byte if upper => write!(out, "%{byte:02X}"),
-                byte => write!(out, "%{byte:02x}"),
-            };
+/// How many bytes at the start of a text spell the secret, if they do: each byte of it as it is, or escaped as URLs,
+/// forms and quotes have it. Libraries differ in what they escape, so each byte is looked at by itself.
+fn spelt(secret: &str, text: &[u8]) -> Option<usize> {
+    let first = *secret.as_bytes().first()?;
+    if spellings(first, text) == [None, None] {
+        return None;
+    }
+    // Where one byte can be read in two ways (`\\` is one backslash or two), both are followed.
+    let mut ends = vec![0];
+    let mut longer = Vec::new();
+    for &byte in secret.as_bytes() {
+        for &end in &ends {
+            let lengths = spellings(byte, &text[end..]).into_iter().flatten();
+            longer.extend(lengths.map(|length| end + length));
         }
-        out
+        if longer.is_empty() {
+            return None;
+        }
+        longer.sort_unstable();
+        longer.dedup();
+        (ends, longer) = (longer, ends);
+        longer.clear();
+    }
+    ends.pop()
+}
+
+/// The lengths of the text's beginnings that stand for a byte.
+fn spellings(byte: u8, text: &[u8]) -> [Option<usize>; 2] {
+    let plain = match (text.first(), byte) {
+        (Some(&first), _) if first == byte => Some(1),
+        (Some(b'+'), b' ') => Some(1),
+        _ => None,
     };
-    let quoted = format!("{text:?}");
-    [
-        percent(true),
-        percent(false),
-        quoted[1..quoted.len() - 1].to_owned(),
-    ]
+    let hex = |digit: u8| char::from(digit).to_digit(16);
+    let escaped = match *text {
+        [b'%', high, low, ..] => {
+            let value = hex(high).zip(hex(low)).map(|(high, low)| high * 16 + low);
+            (value == Some(byte.into())).then_some(3)
+        }
+        [b'\\', escaped, ..] => {
+            let value = match escaped {
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b't' => b'\t',
+                b'"' | b'\'' | b'\\' | b'/' => escaped,
+                _ => return [plain, None],
+            };
+            (value == byte).then_some(2)
+        }
+        _ => None,
+    };
+    [plain, escaped]
 }
 
 #[cfg(test)]
@@ -145,6 +190,24 @@ mod tests {
                 "postgres://u:geheim@h/x, geheim",
                 "***, ***",
             ),
+            // As forms, paths and whoever escapes as little as possible have it.
+            (
+                json!({"secret": "ge heim/ü+1"}),
+                "ge+heim/%C3%bc%2B1 ge%20heim/ü+1",
+                "*** ***",
+            ),
+            (
+                json!({"secret": "ge%20heim"}),
+                "ge heim, ge+heim, ge%20heim",
+                "***, ***, ***",
+            ),
+            (
+                json!({"secret": "C:\\\\new"}),
+                r"C:\\new C:\\\\new C:\new",
+                r"*** *** C:\new",
+            ),
+            (json!({"secret": "ge\nheim\u{1b}"}), r"ge\nheim\u{1b}", "***"),
+            (json!({"secret": "aaaa"}), "aaaaaaa ä% \\ %2", "***aaa ä% \\ %2"),
             // The longer one first.
             (json!({"secret": ["abcd", "abcdefgh"]}), "abcdefgh", "***"),
             // Too short, or no secret.

@@ -1,20 +1,20 @@
 //! Whether what a pipeline asks for lies within a policy.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{Ceiling, Excess, Identity, Policy};
 use crate::address::NetworkGrant;
 use crate::connector::Role;
 use crate::pipeline::LimitSpec;
+use crate::place::Place;
 
 /// One thing that a connector is to reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Network(NetworkGrant),
-    /// Absolute paths.
-    Read(PathBuf),
-    Write(PathBuf),
+    Read(Place),
+    Write(Place),
     Env(String),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Access::Network(grant) => grant.fmt(f),
-            Access::Read(path) | Access::Write(path) => path.display().fmt(f),
+            Access::Read(place) | Access::Write(place) => place.fmt(f),
             Access::Env(name) => name.fmt(f),
         }
     }
@@ -117,11 +117,10 @@ impl Ceiling {
                 .as_ref()
                 .is_none_or(|network| network.iter().any(|ceiling| ceiling.includes(grant))),
             // What may be written may be read.
-            Access::Read(path) => {
-                let mut folders = self.read.iter().chain(&self.write).flatten();
-                !self.caps("read") || holds(&mut folders, path)
+            Access::Read(place) => {
+                !self.caps("read") || holds(self.read.iter().chain(&self.write).flatten(), place)
             }
-            Access::Write(path) => !self.caps("write") || holds(&mut self.write.iter().flatten(), path),
+            Access::Write(place) => !self.caps("write") || holds(self.write.iter().flatten(), place),
             Access::Env(name) => self.env.as_ref().is_none_or(|names| names.contains(name)),
         }
     }
@@ -157,34 +156,16 @@ impl Ceiling {
     }
 }
 
-/// Whether a path lies in one of the folders, or is one of these paths, wherever links lead.
-fn holds(folders: &mut dyn Iterator<Item = &PathBuf>, path: &Path) -> bool {
-    let Some(path) = real(path) else { return false };
-    folders
-        .filter_map(|folder| real(folder))
-        .any(|folder| path.starts_with(folder))
-}
-
-/// An absolute path with every symbolic link in it followed, as far as it exists. None where it leads through a link
-/// to nowhere: that may lead anywhere tomorrow.
-fn real(path: &Path) -> Option<PathBuf> {
-    for ancestor in path.ancestors() {
-        if let Ok(found) = ancestor.canonicalize() {
-            let rest = path.strip_prefix(ancestor).ok()?;
-            // By components: joining nothing would add a slash.
-            return Some(found.components().chain(rest.components()).collect());
-        }
-        if ancestor.is_symlink() {
-            return None;
-        }
-    }
-    Some(path.to_owned())
+/// Whether a place lies in one of the folders, or is one of these paths, wherever links lead.
+fn holds<'a>(mut folders: impl Iterator<Item = &'a PathBuf>, place: &Place) -> bool {
+    folders.any(|folder| place.is_within(folder))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pipeline::Limit;
+    use std::path::Path;
 
     fn policy(text: &str) -> Policy {
         Policy::parse("policy.yaml", Path::new("/etc/setu"), text).unwrap_or_else(|error| panic!("{error}"))
@@ -225,8 +206,8 @@ mod tests {
         let policy = policy("default: {}\n");
         for access in [
             network("h:1"),
-            Access::Read("/etc".into()),
-            Access::Write("/etc".into()),
+            Access::Read(Place::of("/etc")),
+            Access::Write(Place::of("/etc")),
             Access::Env("HOME".into()),
         ] {
             assert!(allows(&policy, access.clone()), "{access}");
@@ -245,13 +226,13 @@ mod tests {
             (network("0x0a.1:7"), true),
             (network("evil.example:5432"), false),
             (network("169.254.169.254:5432"), false),
-            (Access::Read("/data".into()), true),
-            (Access::Read("/data/x".into()), true),
-            (Access::Read("/database".into()), false),
-            (Access::Read("/".into()), false),
-            (Access::Read("/out/x".into()), true),
-            (Access::Write("/out/x".into()), true),
-            (Access::Write("/data/x".into()), false),
+            (Access::Read(Place::of("/data")), true),
+            (Access::Read(Place::of("/data/x")), true),
+            (Access::Read(Place::of("/database")), false),
+            (Access::Read(Place::of("/")), false),
+            (Access::Read(Place::of("/out/x")), true),
+            (Access::Write(Place::of("/out/x")), true),
+            (Access::Write(Place::of("/data/x")), false),
             (Access::Env("TZ".into()), true),
             (Access::Env("tz".into()), false),
         ] {
@@ -271,11 +252,11 @@ mod tests {
     #[test]
     fn a_ceiling_on_reading_is_one_on_writing_and_the_other_way_round() {
         let read = policy("default: { read: [/data] }\n");
-        assert!(!allows(&read, Access::Write("/data".into())));
-        assert!(!allows(&read, Access::Write("/etc".into())));
+        assert!(!allows(&read, Access::Write(Place::of("/data"))));
+        assert!(!allows(&read, Access::Write(Place::of("/etc"))));
         let write = policy("default: { write: [/out] }\n");
-        assert!(allows(&write, Access::Read("/out".into())));
-        assert!(!allows(&write, Access::Read("/etc".into())));
+        assert!(allows(&write, Access::Read(Place::of("/out"))));
+        assert!(!allows(&write, Access::Read(Place::of("/etc"))));
     }
 
     #[test]
@@ -294,7 +275,7 @@ mod tests {
             root.join("data/dangling").display()
         ));
         assert!(
-            !allows(&lost, Access::Write(root.join("secret"))),
+            !allows(&lost, Access::Write(Place::of(root.join("secret")))),
             "a ceiling that leads nowhere allows nothing"
         );
         let policy = policy(&format!(
@@ -312,7 +293,11 @@ mod tests {
             ("data/dangling/x", false),
             ("secret", false),
         ] {
-            assert_eq!(allows(&policy, Access::Write(root.join(path))), allowed, "{path}");
+            assert_eq!(
+                allows(&policy, Access::Write(Place::of(root.join(path)))),
+                allowed,
+                "{path}"
+            );
         }
     }
 

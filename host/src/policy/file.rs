@@ -5,10 +5,11 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
-use super::{Allowed, Ceiling, Entry, Policy};
+use super::{Allowed, Ceiling, Entry, Policy, Variables};
 use crate::address::NetworkGrant;
 use crate::pipeline::Mistakes;
 use crate::pipeline::decode::{Decoder, Fields};
+use crate::pipeline::is_name;
 use crate::pipeline::yaml::{self, Node, Place, Value};
 
 const GRANTS: [&str; 5] = ["network", "read", "write", "env", "limits"];
@@ -61,7 +62,15 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn policy(&mut self, name: &str, root: &Node) -> Option<Policy> {
-        let keys = ["mode", "plugins", "tls", "staging", "default", "connectors"];
+        let keys = [
+            "mode",
+            "plugins",
+            "tls",
+            "staging",
+            "variables",
+            "default",
+            "connectors",
+        ];
         let fields = self.decoder.fields(root, "a policy", &keys)?;
         for key in keys {
             // Were it taken for a missing one, a slip of the hand would open everything.
@@ -83,6 +92,7 @@ impl Reader<'_> {
                 .word(node, "`tls`", &[("required", true), ("optional", false)])
         });
         let allow = fields.get("plugins").and_then(|node| self.plugins(node));
+        let variables = fields.get("variables").map(|node| self.variables(node));
         let default = match fields.get("default") {
             Some(node) => {
                 let fields = self.decoder.fields(node, "`default`", &GRANTS)?;
@@ -100,6 +110,7 @@ impl Reader<'_> {
             allow,
             tls: tls.unwrap_or_default(),
             staging: staging.unwrap_or_default(),
+            variables,
             default,
             entries,
             told: Mutex::default(),
@@ -120,6 +131,28 @@ impl Reader<'_> {
             }
         }
         Some(allowed)
+    }
+
+    /// `NAME`, or `PREFIX*`.
+    fn variables(&mut self, node: &Node) -> Vec<Variables> {
+        let mut variables = Vec::new();
+        for (place, text) in self.texts(node, "`variables`") {
+            let (name, all) = match text.strip_suffix('*') {
+                Some(name) => (name, true),
+                None => (text.as_str(), false),
+            };
+            match (is_name(name), all) {
+                (true, false) => variables.push(Variables::One(name.to_owned())),
+                (true, true) => variables.push(Variables::Beginning(name.to_owned())),
+                (false, _) => {
+                    let message = format!(
+                        "`{text}` names no variable: write a name, or the beginning of names and `*`"
+                    );
+                    self.decoder.mistake(place, message);
+                }
+            }
+        }
+        variables
     }
 
     fn digest(&mut self, place: Place, text: &str) -> Option<String> {
@@ -245,6 +278,7 @@ mod tests {
         let text = "mode: audi\n\
                     tls: yes please\n\
                     plugins: { allow: [bundeld] }\n\
+                    variables: [A, B_*, '*', a-b]\n\
                     defaults: {}\n\
                     default:\n  \
                       network: ['*:1', db]\n  \
@@ -258,13 +292,15 @@ mod tests {
                 "p.yaml:2:6: `yes please` is no `tls`; known are `required` and `optional`",
                 "p.yaml:3:20: `bundeld` is no digest: write `sha256:` and 64 hexadecimal digits, as `setu plugin \
                  inspect` shows them",
-                "p.yaml:4:1: a policy has no key `defaults`; did you mean `default`?",
-                "p.yaml:6:13: `*:1` names no hosts and port: a `*` must be followed by a dot and a name. Write \
+                "p.yaml:4:21: `*` names no variable: write a name, or the beginning of names and `*`",
+                "p.yaml:4:26: `a-b` names no variable: write a name, or the beginning of names and `*`",
+                "p.yaml:5:1: a policy has no key `defaults`; did you mean `default`?",
+                "p.yaml:7:13: `*:1` names no hosts and port: a `*` must be followed by a dot and a name. Write \
                  host:port, *.name:port or address/bits:port, and `*` for any port",
-                "p.yaml:6:20: `db` names no hosts and port: it names no port for db: write db:PORT. Write host:port, \
+                "p.yaml:7:20: `db` names no hosts and port: it names no port for db: write db:PORT. Write host:port, \
                  *.name:port or address/bits:port, and `*` for any port",
-                "p.yaml:7:13: `limits` has no key `memoryMb`; did you mean `memoryMib`?",
-                "p.yaml:9:3: an entry of `connectors` needs `connector` (a name), `digest` or both; what holds for \
+                "p.yaml:8:13: `limits` has no key `memoryMb`; did you mean `memoryMib`?",
+                "p.yaml:10:3: an entry of `connectors` needs `connector` (a name), `digest` or both; what holds for \
                  all others stands under `default`",
             ]
         );
@@ -297,6 +333,26 @@ mod tests {
             (Some(7), Some(8))
         );
         assert_eq!(policy.default.network.as_ref().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn pipelines_use_the_variables_that_the_policy_names() {
+        let policy = |text: &str| Policy::parse("p.yaml", Path::new("/"), text).expect("a policy");
+        let some = policy("variables: [PGURL, SETU_VAR_*]\n");
+        let allowed = ["PGURL", "SETU_VAR_", "SETU_VAR_X"];
+        for name in allowed.into_iter().chain(["PGURL2", "pgurl", "HOME", "SETU_VAR"]) {
+            let refusal = some.forbids_variable(name);
+            assert_eq!(refusal.is_none(), allowed.contains(&name), "{name}: {refusal:?}");
+        }
+        let refusal = some.forbids_variable("HOME").expect("it is refused");
+        assert!(refusal.contains("have `HOME` added to `variables`"), "{refusal}");
+        assert!(policy("variables: []\n").forbids_variable("HOME").is_some());
+        assert!(policy("tls: optional\n").forbids_variable("HOME").is_none());
+        assert!(
+            policy("mode: audit\nvariables: []\n")
+                .forbids_variable("HOME")
+                .is_none()
+        );
     }
 
     #[test]

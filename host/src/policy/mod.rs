@@ -49,6 +49,8 @@ pub struct Policy {
     tls: bool,
     /// The blob store is the environment's, whatever a pipeline says.
     staging: bool,
+    /// What pipelines may take from the environment; none: everything.
+    variables: Option<Vec<Variables>>,
     default: Ceiling,
     entries: Vec<Entry>,
     /// What has been told in audit mode.
@@ -59,6 +61,14 @@ pub struct Policy {
 struct Allowed {
     bundled: bool,
     digests: BTreeSet<String>,
+}
+
+/// Variables that pipelines may use.
+#[derive(Debug, PartialEq, Eq)]
+enum Variables {
+    One(String),
+    /// All whose names begin so.
+    Beginning(String),
 }
 
 /// What some connectors may ask for at most.
@@ -178,6 +188,23 @@ impl Policy {
         let message = format!(
             "the policy {} leaves the blob store to the environment, and the pipeline names another one: take \
              `staging` out of it, or have `staging: environment` taken out of the policy",
+            self.name
+        );
+        self.denied(message)
+    }
+
+    /// Why a pipeline may not use a variable of the environment; none: it may.
+    pub(crate) fn forbids_variable(&self, variable: &str) -> Option<String> {
+        let allowed = self.variables.as_ref()?.iter().any(|allowed| match allowed {
+            Variables::One(name) => variable == name,
+            Variables::Beginning(start) => variable.starts_with(start.as_str()),
+        });
+        if allowed {
+            return None;
+        }
+        let message = format!(
+            "the policy {} does not let pipelines use the variable {variable}: do without it, or have `{variable}` \
+             added to `variables`",
             self.name
         );
         self.denied(message)

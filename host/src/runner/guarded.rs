@@ -115,7 +115,10 @@ impl Writer for GuardedWriter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+    use crate::staging::Unfenced;
 
     fn claims(is_first_attempt: bool, transactional: bool) -> Claims {
         Claims {
@@ -124,6 +127,53 @@ mod tests {
             marks: 3,
             is_first_attempt,
             transactional,
+        }
+    }
+
+    /// A destination that notes what it is asked to do.
+    struct Noted<'a>(&'a Mutex<Vec<&'static str>>);
+
+    impl Writer for Noted<'_> {
+        fn committed(&mut self) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn write(&mut self, _: Chunk) -> Result<()> {
+            Ok(())
+        }
+
+        fn commit(&mut self, _: u64) -> Result<()> {
+            self.0.lock().expect("whole").push("commit");
+            Ok(())
+        }
+
+        fn finish(&mut self, _: Option<String>) -> Result<LoadSummary> {
+            self.0.lock().expect("whole").push("finish");
+            Ok(LoadSummary { rows_written: 0 })
+        }
+    }
+
+    struct Closed;
+
+    impl Fence for Closed {
+        fn check(&self) -> Result<()> {
+            Err(Error::new(ErrorKind::Conflict, "overtaken"))
+        }
+    }
+
+    #[test]
+    fn a_load_that_was_taken_over_commits_nothing_and_does_not_end() {
+        let fences: [(Arc<dyn Fence>, &[&str]); 2] = [
+            (Arc::new(Unfenced), &["commit", "finish"]),
+            (Arc::new(Closed), &[]),
+        ];
+        for (fence, expected) in fences {
+            let done = Mutex::default();
+            let mut writer = GuardedWriter::new(Box::new(Noted(&done)), fence, claims(true, true));
+            let (commit, finish) = (writer.commit(1), writer.finish(None));
+            assert_eq!(commit.is_ok(), finish.is_ok());
+            drop(writer);
+            assert_eq!(*done.lock().expect("whole"), expected);
         }
     }
 

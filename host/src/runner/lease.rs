@@ -405,10 +405,8 @@ fn gone(key: &Key) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use super::*;
-    use crate::blob::{Body, Memory};
+    use crate::blob::{Memory, Plain};
 
     fn layout() -> RunLayout {
         RunLayout::new("default", "p", "r").expect("a layout")
@@ -460,34 +458,9 @@ mod tests {
         }
     }
 
-    /// A store without conditional puts.
-    struct Plain(Memory);
-
-    impl Blob for Plain {
-        fn put(&self, key: &Key, body: Body<'_>) -> Result<(), BlobError> {
-            self.0.put(key, body)
-        }
-
-        fn get(&self, key: &Key) -> Result<Box<dyn Read + Send>, BlobError> {
-            self.0.get(key)
-        }
-
-        fn list(&self, prefix: &str) -> Result<Vec<crate::blob::ObjectInfo>, BlobError> {
-            self.0.list(prefix)
-        }
-
-        fn delete(&self, key: &Key) -> Result<(), BlobError> {
-            self.0.delete(key)
-        }
-
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-    }
-
     /// Of both makes.
     fn stores() -> [Arc<dyn Blob>; 2] {
-        [Arc::new(Memory::new()), Arc::new(Plain(Memory::new()))]
+        [Arc::new(Memory::new()), Arc::new(Plain::default())]
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Before the first row: which run this is, and which streams it has.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -12,8 +13,8 @@ use super::{Environment, Event, Half, Mode, Options};
 use crate::connector::{Error, ErrorKind, Result, Role, WriteMode};
 use crate::pipeline::{ConnectorSpec, Job, Selected, select};
 use crate::plugin::{Denials, OpenContext, Plugin};
-use crate::record::StreamInfo;
-use crate::staging::{Manifest, RunLayout, staged_streams};
+use crate::record::{StreamInfo, StreamName};
+use crate::staging::{Manifest, RunLayout, slug, staged_streams};
 
 /// A run that is ready to go.
 pub(super) struct Prepared<'a> {
@@ -140,6 +141,7 @@ fn find_or_make(job: &Job, options: &Options, environment: &Environment) -> Resu
     }
     let selected = select(&job.streams, &discovered);
     let selected = selected.map_err(|error| Error::new(ErrorKind::Config, error.to_string()))?;
+    have_places_of_their_own(selected.iter().map(|selected| &selected.stream.name))?;
     let streams: Vec<_> = selected.into_iter().map(stream_record).collect();
     let config = digest(job, environment);
     if named.is_none()
@@ -180,8 +182,13 @@ fn is_stale(
     record: &RunRecord,
     discovered: &[StreamInfo],
 ) -> Result<bool> {
+    let streams: HashMap<&str, &StreamRecord> = record
+        .streams
+        .iter()
+        .map(|stream| (stream.stream.as_str(), stream))
+        .collect();
     for info in discovered {
-        if let Some(stream) = record.stream(&info.name.to_string())
+        if let Some(stream) = streams.get(info.name.to_string().as_str())
             && stream.window().is_some()
             && !is_current(
                 stream,
@@ -193,6 +200,23 @@ fn is_stale(
         }
     }
     Ok(false)
+}
+
+/// Streams are told apart in the blob store by their slugs, of which few bits are a hash: whoever chooses the names can
+/// have two of them meet.
+fn have_places_of_their_own<'a>(streams: impl Iterator<Item = &'a StreamName>) -> Result<()> {
+    let mut places: HashMap<String, &StreamName> = HashMap::new();
+    for stream in streams {
+        let slug = slug(&stream.to_string());
+        if let Some(other) = places.insert(slug.clone(), stream) {
+            let message = format!(
+                "the streams {other} and {stream} would lie at the same place `{slug}` in the blob store: rename one of \
+                 them at the source, or leave it to another pipeline"
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+    }
+    Ok(())
 }
 
 /// What a new run will remember of a stream. Where its window starts is decided when the run begins with it.
@@ -273,6 +297,8 @@ fn wanted(record: &RunRecord, options: &Options, infos: Vec<StreamInfo>) -> Resu
             return Err(Error::new(ErrorKind::Config, message));
         }
     }
+    let named = infos.into_iter().map(|info| (info.name.to_string(), info));
+    let mut infos: HashMap<String, StreamInfo> = named.collect();
     let is_wanted = |stream: &&StreamRecord| options.wants(&stream.stream);
     let planned = record
         .streams
@@ -280,10 +306,7 @@ fn wanted(record: &RunRecord, options: &Options, infos: Vec<StreamInfo>) -> Resu
         .filter(is_wanted)
         .map(|stream| PlannedStream {
             record: stream.clone(),
-            info: infos
-                .iter()
-                .find(|info| info.name.to_string() == stream.stream)
-                .cloned(),
+            info: infos.remove(&stream.stream),
             denials: Denials::default(),
         });
     Ok(planned.collect())
@@ -329,6 +352,18 @@ fn digest(job: &Job, environment: &Environment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_streams_with_one_slug_are_refused_by_name() {
+        let name = |text: &str| text.parse::<StreamName>().unwrap();
+        // Both begin with `x_`, and the first 32 bits of their digests are the same.
+        let (a, b, c) = (name("x(!**&"), name("x!$&&*&"), name("x!"));
+        assert!(have_places_of_their_own([&a, &c].into_iter()).is_ok());
+        let error = have_places_of_their_own([&a, &c, &b].into_iter()).unwrap_err();
+        for expected in ["x(!**& and x!$&&*&", "`x_-", "rename one"] {
+            assert!(error.message().contains(expected), "{error}");
+        }
+    }
 
     #[test]
     fn run_ids_are_valid_and_differ() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::lease::Side;
-use crate::blob::{Blob, BlobError, Body, Key, ObjectInfo, object};
+use crate::blob::{Blob, BlobError, Body, Key, ObjectInfo, object, object::Seen};
 use crate::connector::{CursorWindow, Error, ErrorKind, Result, WriteMode};
 use crate::pipeline::ReadMode;
 use crate::staging::{Fence, RunLayout};
@@ -294,8 +294,8 @@ pub(super) struct SharedRecord {
     blob: Arc<dyn Blob>,
     key: Key,
     fence: Arc<dyn Fence>,
-    /// Held from reading to writing.
-    lock: Mutex<()>,
+    /// What this process wrote last, where the store can tell whether it is still that. Held from reading to writing.
+    last: Mutex<Option<(RunRecord, Seen)>>,
 }
 
 impl SharedRecord {
@@ -304,7 +304,7 @@ impl SharedRecord {
             blob,
             key: layout.run_record(),
             fence,
-            lock: Mutex::new(()),
+            last: Mutex::default(),
         }
     }
 
@@ -321,21 +321,34 @@ impl SharedRecord {
     /// Changes what is stored and returns it. The change is made to what is there at that moment, so it may be made more
     /// than once.
     pub(super) fn update(&self, change: impl Fn(&mut RunRecord)) -> Result<RunRecord> {
-        let _held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         self.fence.check()?;
         for _ in 0..TRIES {
-            let (bytes, mut seen) = object::look(&*self.blob, &self.key)?;
-            let stored = parse(&self.key, &bytes.ok_or_else(|| self.gone())?)?;
+            // Looked at again only when somebody else has changed it: it grows with the streams.
+            let (stored, mut seen, is_fresh) = match last.take() {
+                Some((record, seen)) => (record, seen, false),
+                None => {
+                    let (bytes, seen) = object::look(&*self.blob, &self.key)?;
+                    (parse(&self.key, &bytes.ok_or_else(|| self.gone())?)?, seen, true)
+                }
+            };
             let mut record = stored.clone();
             change(&mut record);
             record.status = run_status(&record.streams);
             if record == stored {
-                return Ok(record);
+                match is_fresh {
+                    true => return Ok(record),
+                    false => continue,
+                }
             }
             match object::replace(&*self.blob, &self.key, &self.json(&record)?, &mut seen) {
                 // Written over by the other half? The best that can be done without conditions.
                 Ok(()) if !seen.guards() && self.read()?.as_ref() != Some(&record) => {}
-                Ok(()) => return Ok(record),
+                Ok(()) => {
+                    *last = seen.guards().then(|| (record.clone(), seen));
+                    return Ok(record);
+                }
+                Err(BlobError::Conflict { .. }) if !is_fresh => continue,
                 Err(BlobError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -410,6 +423,37 @@ mod tests {
         for (streams, expected) in cases {
             let records: Vec<_> = streams.iter().map(|status| record(*status)).collect();
             assert_eq!(run_status(&records), expected, "{streams:?}");
+        }
+    }
+
+    /// Each half has the record in its memory, and neither writes over what the other one has written.
+    #[test]
+    fn two_halves_change_one_record() {
+        let layout = RunLayout::new("w", "p", "r").unwrap();
+        let blobs: [Arc<dyn Blob>; 2] = [
+            Arc::new(crate::blob::Memory::new()),
+            Arc::new(crate::blob::Plain::default()),
+        ];
+        for blob in blobs {
+            let half = || SharedRecord::new(blob.clone(), &layout, Arc::new(crate::staging::Unfenced));
+            let [extract, load] = [half(), half()];
+            let streams = ["a", "b"].map(|stream| StreamRecord {
+                stream: stream.into(),
+                ..record(StreamStatus::Pending)
+            });
+            extract
+                .create(&RunRecord::new(&layout, "c".into(), streams.to_vec()))
+                .unwrap();
+            for rows in 1..5 {
+                extract.update_stream("a", |stream| stream.rows = rows).unwrap();
+                load.update_stream("b", |stream| stream.rows = 10 * rows).unwrap();
+                // Not what the other half's memory says.
+                load.update_stream("a", |stream| stream.rows += 100).unwrap();
+                extract.update_stream("a", |stream| stream.rows = rows).unwrap();
+                let stored = load.read().unwrap().unwrap();
+                let found: Vec<_> = stored.streams.iter().map(|stream| stream.rows).collect();
+                assert_eq!(found, [rows, 10 * rows]);
+            }
         }
     }
 

@@ -104,8 +104,12 @@ pub(super) fn move_state(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::sync::Mutex;
+
     use super::super::record::CopyMode;
     use super::*;
+    use crate::blob::{Body, Condition, Memory, ObjectInfo, Plain, Version};
     use crate::connector::WriteMode;
     use crate::pipeline::ReadMode;
 
@@ -137,6 +141,95 @@ mod tests {
             cursor: cursor.into(),
             run: run.into(),
             updated_at: String::new(),
+        }
+    }
+
+    fn layout(run: &str) -> RunLayout {
+        RunLayout::new("w", "p", run).expect("a layout")
+    }
+
+    #[test]
+    fn the_state_moves_forwards_alone_and_by_the_order_of_its_field() {
+        let stream: StreamName = "s".parse().expect("a name");
+        let blobs: [Box<dyn Blob>; 2] = [Box::new(Memory::default()), Box::new(Plain::default())];
+        for blob in blobs {
+            let moved = |run: &str, field, value| {
+                move_state(&*blob, &layout(run), &stream, field, value).expect("it is moved");
+                let state = read_state(&*blob, &layout(run), &stream).expect("it is read");
+                state.map(|state| (state.cursor, state.run))
+            };
+            let at = |cursor: &str, run: &str| Some((cursor.to_owned(), run.to_owned()));
+            let id = ("id", DataType::Int64);
+            assert_eq!(moved("a", id, "9"), at("9", "a"));
+            // As texts they are the other way round.
+            assert_eq!(moved("b", id, "10"), at("10", "b"));
+            assert_eq!(moved("c", id, "9"), at("10", "b"));
+            assert_eq!(moved("c", id, "10"), at("10", "b"));
+            // What another field has come to says nothing of this one.
+            assert_eq!(
+                moved("d", ("day", DataType::Date), "2024-01-01"),
+                at("2024-01-01", "d")
+            );
+        }
+    }
+
+    /// A store in which another run moves the state right after it was looked at.
+    struct Contested {
+        inner: Memory,
+        rival: Mutex<Option<State>>,
+    }
+
+    impl Blob for Contested {
+        fn put(&self, key: &Key, body: Body<'_>) -> Result<(), BlobError> {
+            self.inner.put(key, body)
+        }
+
+        fn get(&self, key: &Key) -> Result<Box<dyn Read + Send>, BlobError> {
+            self.inner.get(key)
+        }
+
+        fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>, BlobError> {
+            self.inner.list(prefix)
+        }
+
+        fn delete(&self, key: &Key) -> Result<(), BlobError> {
+            self.inner.delete(key)
+        }
+
+        fn conditional(&self) -> Result<bool, BlobError> {
+            Ok(true)
+        }
+
+        fn get_versioned(&self, key: &Key) -> Result<(Vec<u8>, Version), BlobError> {
+            let found = self.inner.get_versioned(key);
+            if let Some(state) = self.rival.lock().expect("whole").take() {
+                let json = serde_json::to_vec(&state).expect("JSON");
+                self.inner.put(key, Body::Bytes(&json))?;
+            }
+            found
+        }
+
+        fn put_if(&self, key: &Key, bytes: &[u8], condition: Condition<'_>) -> Result<Version, BlobError> {
+            self.inner.put_if(key, bytes, condition)
+        }
+
+        fn describe(&self) -> String {
+            self.inner.describe()
+        }
+    }
+
+    #[test]
+    fn a_run_that_moves_the_state_meanwhile_is_not_set_back() {
+        let stream: StreamName = "s".parse().expect("a name");
+        for (rival, expected) in [("20", "20"), ("7", "9")] {
+            let blob = Contested {
+                inner: Memory::default(),
+                rival: Mutex::new(Some(state("id", rival, "b"))),
+            };
+            let id = ("id", DataType::Int64);
+            move_state(&blob, &layout("a"), &stream, id, "9").expect("it is moved");
+            let state = read_state(&blob, &layout("a"), &stream).expect("it is read");
+            assert_eq!(state.map(|state| state.cursor).as_deref(), Some(expected));
         }
     }
 

@@ -58,7 +58,7 @@ fn a_connector_that_lies_about_itself_is_refused() {
     for (lie, rule) in [
         (
             "control characters",
-            "`zoo\u{fffd}[2J` is not made of 1 to 64 lower",
+            "`zoo\\u{1b}[2J` is not made of 1 to 64 lower",
         ),
         ("long name", "z…` is not made of 1 to 64 lower case letters"),
         ("no version", "is not a semantic version"),

@@ -4,13 +4,13 @@ use serde_json::json;
 
 use super::*;
 
-fn lookup(name: &str) -> Option<OsString> {
-    match name {
+fn lookup(name: &str) -> Result<Option<OsString>, String> {
+    Ok(match name {
         "SOURCE_URL" => Some("postgres://app:hunter2@db/app".into()),
         "SECRET" => Some("hunter2".into()),
         "MEMORY" => Some("512".into()),
         _ => None,
-    }
+    })
 }
 
 fn parse(text: &str) -> PipelineFile {
