@@ -3,7 +3,7 @@
 //! Not here: what is installed and why; `toolchain` and `test` decide that.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
