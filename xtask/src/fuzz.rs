@@ -76,7 +76,7 @@ fn fuzz_one(program: &Path, target: &str, seconds: u64) -> Result<()> {
         .arg("--fuzz-dir")
         .arg(folder());
     // Linking what no target reaches would take in all of the WebAssembly runtime.
-    command.args(["--sanitizer", "none", "--strip-dead-code", target]);
+    command.args(["--sanitizer", "none", "--strip-dead-code=true", target]);
     // New inputs go into the first folder. What failed before is tried again first of all.
     command.args([&corpus, &seeds, &artifacts]);
     command.arg("--").args([
