@@ -133,6 +133,15 @@ pub(super) struct CopyArguments {
     pub(super) report: Option<PathBuf>,
 }
 
+/// For verbs that load.
+#[derive(Clone, Debug, Args)]
+pub(super) struct GiveUpArgument {
+    /// Load streams although this run has appended some of their rows and not come to its end; its rows stay, and it is
+    /// not gone on with
+    #[arg(long, value_name = "RUN", value_parser = run_id)]
+    pub(super) give_up: Option<String>,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
     #[command(flatten)]
@@ -143,6 +152,8 @@ pub(super) struct RunArguments {
     /// Whether rows go through the blob store
     #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
     pub(super) mode: ModeArgument,
+    #[command(flatten)]
+    pub(super) give_up: GiveUpArgument,
     #[command(flatten)]
     pub(super) copy: CopyArguments,
 }
@@ -188,6 +199,8 @@ pub(super) struct LoadArguments {
     /// Wait for streams that are still being extracted, and load each as it becomes complete
     #[arg(long)]
     pub(super) wait: bool,
+    #[command(flatten)]
+    pub(super) give_up: GiveUpArgument,
     #[command(flatten)]
     pub(super) copy: CopyArguments,
 }
@@ -426,6 +439,8 @@ mod tests {
                 "run `../x` must start with a letter or digit",
             ),
             ("run p.yaml --parallel 0", "--parallel <N>"),
+            ("load p.yaml --run r --give-up ..", "--give-up <RUN>"),
+            ("extract p.yaml --run r --give-up x", "'--give-up'"),
             ("preview p.yaml --rows 0", "--rows <N>"),
             ("show r --pipeline p --job j", "cannot be used with"),
             ("check p.yaml -v --log-level info", "cannot be used with"),

@@ -146,10 +146,8 @@ impl Store {
             return Ok(None);
         };
         let state = read_state(&**blob, &self.layout, &stream.stream.name)?;
-        // A state of another cursor says nothing about this one.
-        Ok(state
-            .filter(|state| state.cursor_field == *cursor)
-            .map(|state| state.cursor))
+        let reached = state.as_ref().and_then(|state| state.reached_by(cursor));
+        Ok(reached.map(|reached| reached.cursor.clone()))
     }
 
     /// The run that `setu run` would go on with.

@@ -18,28 +18,75 @@ use crate::runner::{self, Environment, Half, Mode, Options, Report, Status};
 const DIRECT_MAX_ROWS: &str = "SETU_DIRECT_MAX_ROWS";
 
 pub(super) fn run(arguments: RunArguments, console: &Console) -> Result<(), Failure> {
-    let RunArguments { job, run, mode, copy } = arguments;
-    carry_out(&job, Half::Both, run, mode.into(), copy, console)
+    let RunArguments {
+        job,
+        run,
+        mode,
+        give_up,
+        copy,
+    } = arguments;
+    let wanted = Wanted {
+        half: Half::Both,
+        run,
+        mode: mode.into(),
+        give_up: give_up.give_up,
+    };
+    carry_out(&job, wanted, copy, console)
 }
 
 pub(super) fn extract(arguments: ExtractArguments, console: &Console) -> Result<(), Failure> {
     let ExtractArguments { job, run, copy } = arguments;
-    carry_out(&job, Half::Extract, Some(run), Mode::Staged, copy, console)
+    let wanted = Wanted {
+        half: Half::Extract,
+        run: Some(run),
+        mode: Mode::Staged,
+        give_up: None,
+    };
+    carry_out(&job, wanted, copy, console)
 }
 
 pub(super) fn load(arguments: LoadArguments, console: &Console) -> Result<(), Failure> {
-    let LoadArguments { job, run, wait, copy } = arguments;
-    carry_out(&job, Half::Load { wait }, Some(run), Mode::Staged, copy, console)
+    let LoadArguments {
+        job,
+        run,
+        wait,
+        give_up,
+        copy,
+    } = arguments;
+    let wanted = Wanted {
+        half: Half::Load { wait },
+        run: Some(run),
+        mode: Mode::Staged,
+        give_up: give_up.give_up,
+    };
+    carry_out(&job, wanted, copy, console)
+}
+
+/// What tells the three verbs apart.
+struct Wanted {
+    half: Half,
+    run: Option<String>,
+    mode: Mode,
+    give_up: Option<String>,
 }
 
 fn carry_out(
     job: &JobArguments,
-    half: Half,
-    run: Option<String>,
-    mode: Mode,
+    wanted: Wanted,
     copy: CopyArguments,
     console: &Console,
 ) -> Result<(), Failure> {
+    let Wanted {
+        half,
+        run,
+        mode,
+        give_up,
+    } = wanted;
+    if let Some(run) = run.as_ref().filter(|run| give_up.as_ref() == Some(run)) {
+        return Err(Failure::wrong(format!(
+            "--give-up: run {run} cannot be given up and gone on with at once; name another with --run"
+        )));
+    }
     let options = Options {
         half,
         run,
@@ -51,6 +98,7 @@ fn carry_out(
             .or_else(|| std::thread::available_parallelism().ok())
             .map_or(1, Into::into),
         take_over: copy.take_over,
+        give_up,
     };
     if let Some(path) = &copy.report {
         check_report(path)?;

@@ -25,7 +25,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long a taker waits before it looks whether another took the lease at the same moment, in a store that cannot
 /// settle that by itself.
-const SETTLE: Duration = Duration::from_millis(500);
+pub(super) const SETTLE: Duration = Duration::from_millis(500);
 
 /// A half of a run, as far as leases go. A direct copy takes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,14 +93,50 @@ impl LeaseRecord {
 
 /// The process that is at work on a run, if any: its lease.
 pub fn at_work(blob: &dyn Blob, layout: &RunLayout) -> Result<Option<LeaseRecord>> {
-    for side in [Side::Extract, Side::Load] {
-        if let (Some(lease), _) = find(blob, &side.key(layout))?
-            && lease.lives()
-        {
-            return Ok(Some(lease));
+    match holder(blob, layout, Side::Extract)? {
+        Some(lease) => Ok(Some(lease)),
+        None => holder(blob, layout, Side::Load),
+    }
+}
+
+/// The process that is at work on a half of a run, if any: its lease.
+pub(super) fn holder(blob: &dyn Blob, layout: &RunLayout, side: Side) -> Result<Option<LeaseRecord>> {
+    let (lease, _) = find(blob, &side.key(layout))?;
+    Ok(lease.filter(LeaseRecord::lives))
+}
+
+/// Sees that a dead process which held a half of a run can make nothing durable any more, should it not be dead.
+/// Answers the lease of the process that is at work on it, if one is: then nothing happens.
+pub(super) fn shut_out(blob: &dyn Blob, layout: &RunLayout, side: Side) -> Result<Option<LeaseRecord>> {
+    let key = side.key(layout);
+    loop {
+        let (Some(holder), mut seen) = find(blob, &key)? else {
+            return Ok(None); // a holder whose lease has vanished stops by itself
+        };
+        if holder.lives() {
+            return Ok(Some(holder));
+        }
+        if holder.released {
+            return Ok(None);
+        }
+        let now = super::now();
+        let record = LeaseRecord {
+            attempt: holder.attempt + 1,
+            token: token(),
+            process: Process::current(),
+            since: now.clone(),
+            seen: now,
+            released: true,
+        };
+        if put(blob, &key, &record, &mut seen)? {
+            return Ok(None);
         }
     }
-    Ok(None)
+}
+
+/// Tells one holding from every other.
+fn token() -> String {
+    format!("{:032x}", fastrand::u128(..))
 }
 
 fn parse(key: &Key, bytes: &[u8]) -> Result<LeaseRecord> {
@@ -208,7 +244,7 @@ impl Lease {
             let attempts = found.map_or(0, |holder| holder.attempt);
             let record = LeaseRecord {
                 attempt: attempts.max(after) + 1,
-                token: format!("{:032x}", fastrand::u128(..)),
+                token: token(),
                 process: Process::current(),
                 since: now.clone(),
                 seen: now,
@@ -509,6 +545,31 @@ mod tests {
             drop(first);
             assert!(second.fence().check().is_ok());
             assert!(take(&blob, false).is_err());
+        }
+    }
+
+    #[test]
+    fn a_dead_holder_is_shut_out_and_a_living_one_is_not() {
+        for blob in stores() {
+            let shut = || shut_out(&*blob, &layout(), Side::Load).expect("it can be seen");
+            assert_eq!(shut(), None);
+            let lease = take(&blob, false).expect("it is free");
+            assert_eq!(shut().map(|holder| holder.process), Some(Process::current()));
+            assert!(lease.fence().check().is_ok());
+            // It falls silent elsewhere.
+            let silent = LeaseRecord {
+                process: Process::elsewhere(),
+                seen: "2024-05-01T10:00:00Z".into(),
+                ..lease.held.lock().record.clone()
+            };
+            let key = Side::Load.key(&layout());
+            let (_, mut seen) = find(&*blob, &key).expect("a lease");
+            assert!(put(&*blob, &key, &silent, &mut seen).expect("it is put"));
+            assert!(lease.fence().check().is_ok(), "the token is its own");
+            assert_eq!(shut(), None);
+            assert!(lease.fence().check().is_err());
+            // Whoever goes on with the run is let in, as a further attempt.
+            assert_eq!(take(&blob, false).expect("it is free").attempt(), 3);
         }
     }
 

@@ -18,6 +18,7 @@ mod schedule;
 mod state;
 mod stream;
 mod track;
+mod turn;
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ pub use record::{
     Attempts, CopyMode, RunRecord, RunStatus, StreamRecord, StreamStatus, list_records, read_record,
     records_among, unfinished,
 };
-pub use state::{State, read_state};
+pub use state::{Reached, State, read_state};
 
 /// Which halves one invocation carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub struct Options {
     pub parallel: usize,
     /// Take the run over from a process that is at work on it.
     pub take_over: bool,
+    /// A run that is not gone on with: what it has loaded of a stream half does not keep this run from loading it.
+    pub give_up: Option<String>,
 }
 
 /// What a run needs from the process that it runs in.

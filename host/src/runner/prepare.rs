@@ -152,6 +152,9 @@ fn find_or_make(job: &Job, options: &Options, environment: &Environment) -> Resu
         if differs.is_none() && is_stale(environment, &layout, &newest, &discovered)? {
             differs = Some("another run has loaded its streams further");
         }
+        if options.give_up.as_ref() == Some(&newest.run) {
+            differs = Some("it is given up");
+        }
         let Some(reason) = differs else {
             return Ok(Found {
                 layout,

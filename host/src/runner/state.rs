@@ -1,11 +1,12 @@
-//! A pipeline's state: for each incremental stream, how far it has been loaded.
+//! A pipeline's state: for each incremental stream, how far it has been loaded, and which run is at it.
 //!
-//! It moves only after a load has finished, and never backwards.
+//! The cursor moves only after a load has finished, and never backwards.
 
 use serde::{Deserialize, Serialize};
 
 use super::record::{StreamRecord, StreamStatus};
-use crate::blob::{Blob, BlobError, Key, object};
+use crate::blob::object::{self, Seen};
+use crate::blob::{Blob, BlobError, Key};
 use crate::connector::{Error, ErrorKind, Result};
 use crate::record::{DataType, StreamName};
 use crate::staging::RunLayout;
@@ -13,18 +14,95 @@ use crate::staging::cursor::CursorValue;
 
 /// What `state/<slug>.json` holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", try_from = "Stored", into = "Stored")]
 pub struct State {
     /// The stream's qualified name.
     pub stream: String,
+    /// How far it has been loaded; none before the first load has finished.
+    pub reached: Option<Reached>,
+    /// The run that has rows of the stream at the destination, or is about to, and has not finished its load.
+    pub loading: Option<String>,
+    /// RFC 3339.
+    pub updated_at: String,
+}
+
+/// How far a stream has been loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
     /// The field that the value is of.
     pub cursor_field: String,
     /// The high-water mark, in staged text form.
     pub cursor: String,
     /// The run that moved it here.
     pub run: String,
-    /// RFC 3339.
-    pub updated_at: String,
+}
+
+/// A state as it is stored.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    stream: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cursor_field: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cursor: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loading: Option<String>,
+    updated_at: String,
+}
+
+impl TryFrom<Stored> for State {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Self, Self::Error> {
+        let reached = match (stored.cursor_field, stored.cursor, stored.run) {
+            (Some(cursor_field), Some(cursor), Some(run)) => Some(Reached {
+                cursor_field,
+                cursor,
+                run,
+            }),
+            (None, None, None) => None,
+            _ => return Err("of `cursorField`, `cursor` and `run` it has some and not all"),
+        };
+        Ok(State {
+            stream: stored.stream,
+            reached,
+            loading: stored.loading,
+            updated_at: stored.updated_at,
+        })
+    }
+}
+
+impl From<State> for Stored {
+    fn from(state: State) -> Stored {
+        let (cursor_field, cursor, run) = match state.reached {
+            Some(reached) => (
+                Some(reached.cursor_field),
+                Some(reached.cursor),
+                Some(reached.run),
+            ),
+            None => (None, None, None),
+        };
+        Stored {
+            stream: state.stream,
+            cursor_field,
+            cursor,
+            run,
+            loading: state.loading,
+            updated_at: state.updated_at,
+        }
+    }
+}
+
+impl State {
+    /// How far the stream has been loaded by values of this field. What another field has come to says nothing of it.
+    pub fn reached_by(&self, cursor_field: &str) -> Option<&Reached> {
+        self.reached
+            .as_ref()
+            .filter(|reached| reached.cursor_field == cursor_field)
+    }
 }
 
 /// Reads a stream's state; none before its first incremental load.
@@ -57,49 +135,78 @@ pub(super) fn is_current(record: &StreamRecord, run: &str, state: Option<&State>
     let Some(window) = record.window().filter(|_| begun) else {
         return true;
     };
-    match state.filter(|state| state.cursor_field == window.field) {
-        Some(state) => state.run == run || Some(&state.cursor) == window.since.as_ref(),
+    match state.and_then(|state| state.reached_by(&window.field)) {
+        Some(reached) => reached.run == run || Some(&reached.cursor) == window.since.as_ref(),
         None => window.since.is_none(),
     }
 }
 
-/// Moves a stream's state to `cursor`, a value of the field's type in staged text form, unless it is there already
-/// or further.
+/// Replaces a stream's state by what `change` makes of the present one, however often others replace it meanwhile;
+/// none: it stays as it is. Answers what is known of the object that was written.
+pub(super) fn change_state(
+    blob: &dyn Blob,
+    layout: &RunLayout,
+    stream: &StreamName,
+    mut change: impl FnMut(Option<&State>) -> Result<Option<State>>,
+) -> Result<Option<Seen>> {
+    let key = layout.state(stream);
+    loop {
+        let (bytes, mut seen) = object::look(blob, &key)?;
+        let current = bytes.map(|bytes| parse(&key, stream, &bytes)).transpose()?;
+        let Some(state) = change(current.as_ref())? else {
+            return Ok(None);
+        };
+        let json = serde_json::to_vec_pretty(&state)
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("the state of {stream}: {error}")))?;
+        match object::replace(blob, &key, &json, &mut seen) {
+            // Another run has changed it in between.
+            Err(BlobError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+            Ok(()) => return Ok(Some(seen)),
+        }
+    }
+}
+
+/// Notes that a run's load of a stream has finished: the run is not at it any more, and the cursor moves to `value`, of
+/// the field's type in staged text form, unless it is there already or further, or there is none.
 pub(super) fn move_state(
     blob: &dyn Blob,
     layout: &RunLayout,
     stream: &StreamName,
     (cursor_field, data_type): (&str, DataType),
-    value: &str,
+    value: Option<&str>,
 ) -> Result<()> {
     let parsed = |text: &str| {
         CursorValue::from_text(data_type, text)
             .map_err(|error| Error::new(ErrorKind::Staging, format!("the cursor of {stream}: {error}")))
     };
-    let key = layout.state(stream);
-    loop {
-        let (bytes, mut seen) = object::look(blob, &key)?;
-        let current = bytes.map(|bytes| parse(&key, stream, &bytes)).transpose()?;
-        if let Some(current) = current.filter(|state| state.cursor_field == cursor_field)
-            && parsed(&current.cursor)? >= parsed(value)?
-        {
-            return Ok(());
+    let run = layout.run();
+    change_state(blob, layout, stream, |current| {
+        let before = current.and_then(|state| state.reached.clone());
+        let there = current.and_then(|state| state.reached_by(cursor_field));
+        let moves = match (there, value) {
+            (_, None) => None,
+            (None, Some(value)) => Some(value),
+            (Some(there), Some(value)) => (parsed(&there.cursor)? < parsed(value)?).then_some(value),
+        };
+        let loading = current.and_then(|state| state.loading.clone());
+        let ends = loading.as_deref() == Some(run);
+        if moves.is_none() && !ends {
+            return Ok(None);
         }
-        let state = State {
-            stream: stream.to_string(),
+        let reached = moves.map(|value| Reached {
             cursor_field: cursor_field.to_owned(),
             cursor: value.to_owned(),
-            run: layout.run().to_owned(),
+            run: run.to_owned(),
+        });
+        Ok(Some(State {
+            stream: stream.to_string(),
+            reached: reached.or(before),
+            loading: loading.filter(|_| !ends),
             updated_at: super::now(),
-        };
-        let json = serde_json::to_vec_pretty(&state)
-            .map_err(|error| Error::new(ErrorKind::Internal, format!("the state of {stream}: {error}")))?;
-        match object::replace(blob, &key, &json, &mut seen) {
-            // Another run has moved it in between, perhaps further.
-            Err(BlobError::Conflict { .. }) => {}
-            moved => return Ok(moved?),
-        }
-    }
+        }))
+    })?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -137,11 +244,20 @@ mod tests {
     fn state(field: &str, cursor: &str, run: &str) -> State {
         State {
             stream: "s".into(),
-            cursor_field: field.into(),
-            cursor: cursor.into(),
-            run: run.into(),
+            reached: Some(Reached {
+                cursor_field: field.into(),
+                cursor: cursor.into(),
+                run: run.into(),
+            }),
+            loading: None,
             updated_at: String::new(),
         }
+    }
+
+    /// Where it is, and which run moved it there.
+    fn reached(state: Option<State>) -> Option<(String, String)> {
+        let reached = state?.reached?;
+        Some((reached.cursor, reached.run))
     }
 
     fn layout(run: &str) -> RunLayout {
@@ -154,9 +270,8 @@ mod tests {
         let blobs: [Box<dyn Blob>; 2] = [Box::new(Memory::default()), Box::new(Plain::default())];
         for blob in blobs {
             let moved = |run: &str, field, value| {
-                move_state(&*blob, &layout(run), &stream, field, value).expect("it is moved");
-                let state = read_state(&*blob, &layout(run), &stream).expect("it is read");
-                state.map(|state| (state.cursor, state.run))
+                move_state(&*blob, &layout(run), &stream, field, Some(value)).expect("it is moved");
+                reached(read_state(&*blob, &layout(run), &stream).expect("it is read"))
             };
             let at = |cursor: &str, run: &str| Some((cursor.to_owned(), run.to_owned()));
             let id = ("id", DataType::Int64);
@@ -227,10 +342,59 @@ mod tests {
                 rival: Mutex::new(Some(state("id", rival, "b"))),
             };
             let id = ("id", DataType::Int64);
-            move_state(&blob, &layout("a"), &stream, id, "9").expect("it is moved");
-            let state = read_state(&blob, &layout("a"), &stream).expect("it is read");
-            assert_eq!(state.map(|state| state.cursor).as_deref(), Some(expected));
+            move_state(&blob, &layout("a"), &stream, id, Some("9")).expect("it is moved");
+            let (cursor, _) =
+                reached(read_state(&blob, &layout("a"), &stream).expect("it is read")).expect("a cursor");
+            assert_eq!(cursor, expected);
         }
+    }
+
+    #[test]
+    fn a_load_that_ends_leaves_the_stream_to_others_and_takes_nothing_from_them() {
+        let stream: StreamName = "s".parse().expect("a name");
+        let id = ("id", DataType::Int64);
+        for (loading, value, expected) in [
+            // Its own turn ends with or without rows.
+            (Some("a"), Some("9"), (Some("9"), None)),
+            (Some("a"), None, (Some("5"), None)),
+            (Some("a"), Some("4"), (Some("5"), None)),
+            (Some("b"), Some("9"), (Some("9"), Some("b"))),
+            (Some("b"), None, (Some("5"), Some("b"))),
+            (None, Some("9"), (Some("9"), None)),
+        ] {
+            let blob = Memory::default();
+            let before = State {
+                loading: loading.map(str::to_owned),
+                ..state("id", "5", "z")
+            };
+            let json = serde_json::to_vec(&before).expect("JSON");
+            let layout = layout("a");
+            blob.put(&layout.state(&stream), Body::Bytes(&json))
+                .expect("a put");
+            move_state(&blob, &layout, &stream, id, value).expect("it is moved");
+            let state = read_state(&blob, &layout, &stream)
+                .expect("it is read")
+                .expect("a state");
+            let cursor = state.reached.as_ref().map(|reached| reached.cursor.as_str());
+            assert_eq!(
+                (cursor, state.loading.as_deref()),
+                expected,
+                "{loading:?} {value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_state_reads_back_as_it_was_stored_and_is_whole_or_refused() {
+        let first = r#"{"stream":"s","loading":"a","updatedAt":"t"}"#;
+        let moved = r#"{"stream":"s","cursorField":"id","cursor":"9","run":"a","updatedAt":"t"}"#;
+        for json in [first, moved] {
+            let state: State = serde_json::from_str(json).expect("a state");
+            assert_eq!(serde_json::to_string(&state).expect("JSON"), json);
+        }
+        let error = serde_json::from_str::<State>(r#"{"stream":"s","cursor":"9","updatedAt":"t"}"#)
+            .expect_err("its field is missing");
+        assert!(error.to_string().contains("`cursorField`"), "{error}");
     }
 
     #[test]

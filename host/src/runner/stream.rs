@@ -10,8 +10,9 @@ use super::copy::{Commits, Control, copy, interrupted};
 use super::guarded::{Claims, GuardedWriter};
 use super::marks::HostMarks;
 use super::record::{Attempts, CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus};
-use super::state::{is_current, move_state, read_state};
+use super::state::{move_state, read_state};
 use super::track::{HighWaterMark, MarkedReader, RecordedWriter, TrackedReader, noted};
+use super::turn::Turn;
 use super::{Environment, Event, Half, Mode, Options, Phase, StreamReport};
 use crate::connector::{
     Destination, Error, ErrorKind, LoadRequest, Position, ReadRequest, Reader, Result, Role, Source, Writer,
@@ -110,6 +111,8 @@ impl<'a> Stream<'a> {
         match self.begin()? {
             CopyMode::Direct => self.direct(),
             CopyMode::Staged => {
+                // Better now than after all of it is read.
+                self.check_turn()?;
                 self.extract()?;
                 self.load(false)
             }
@@ -133,9 +136,10 @@ impl<'a> Stream<'a> {
         let staged = read_manifest(blob, &self.run.layout, &self.name)?.is_some();
         if self.record.mode.is_none() {
             // A state of another cursor field says nothing about this one: the stream is read from the start.
-            let state = read_state(blob, &self.run.layout, &self.name)?
-                .filter(|state| self.record.cursor.as_ref() == Some(&state.cursor_field));
-            self.record.since = state.map(|state| state.cursor);
+            let state = read_state(blob, &self.run.layout, &self.name)?;
+            let field = self.record.cursor.as_ref();
+            let reached = field.and_then(|field| state.as_ref()?.reached_by(field));
+            self.record.since = reached.map(|reached| reached.cursor.clone());
         }
         let situation = Situation {
             requested: self.run.options.mode,
@@ -158,20 +162,21 @@ impl<'a> Stream<'a> {
         Ok(mode)
     }
 
-    /// Refuses to load what another run has loaded further in the meantime.
-    fn check_current(&self) -> Result<()> {
-        let (layout, stream) = (&self.run.layout, &self.record.stream);
-        let state = read_state(&*self.run.environment.blob, layout, &self.name)?;
-        if is_current(&self.record, layout.run(), state.as_ref()) {
-            return Ok(());
-        }
-        let by = state.map_or_else(String::new, |state| format!(" by run `{}`", state.run));
-        let message = format!(
-            "stream {stream} has been loaded further{by} since run `{}` read it, and loading this run as well would \
-             double rows or bring old versions back: start a new run",
-            layout.run()
-        );
-        Err(Error::new(ErrorKind::Conflict, message))
+    /// Refuses to load an incremental stream that another run is at, or has loaded further in the meantime.
+    fn check_turn(&self) -> Result<()> {
+        self.turn().map_or(Ok(()), |turn| turn.check())
+    }
+
+    /// None where the stream is read in full: then loads of two runs do not depend on each other.
+    fn turn(&self) -> Option<Turn> {
+        self.record.window()?;
+        Some(Turn {
+            blob: self.run.environment.blob.clone(),
+            layout: self.run.layout.clone(),
+            stream: self.name.clone(),
+            record: self.record.clone(),
+            give_up: self.run.options.give_up.clone(),
+        })
     }
 
     // ---- extract
@@ -275,7 +280,7 @@ impl<'a> Stream<'a> {
         let (blob, layout) = (self.run.environment.blob.clone(), self.run.layout.clone());
         let mut source = BlobSource::open(blob, layout, self.name.clone())?;
         source.check()?;
-        self.check_current()?;
+        self.check_turn()?;
         let manifest = self.manifest()?;
         let info = source
             .discover()?
@@ -315,7 +320,7 @@ impl<'a> Stream<'a> {
     // ---- direct
 
     fn direct(&mut self) -> Result<()> {
-        self.check_current()?;
+        self.check_turn()?;
         let info = self.at_source()?;
         let request = self.request();
         let mut source = self.open_source()?;
@@ -370,9 +375,9 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// After `finish`: the state moves, then the run's record says done.
+    /// After `finish`: the state moves and others may have their turn, then the run's record says done.
     fn loaded(&mut self, target: &StreamInfo, cursor: Option<String>) -> Result<()> {
-        if let (Some(window), Some(cursor)) = (self.record.window(), &cursor) {
+        if let Some(window) = self.record.window() {
             let index = target
                 .schema
                 .index_of(&window.field)
@@ -384,7 +389,7 @@ impl<'a> Stream<'a> {
                 &self.run.layout,
                 &self.name,
                 field,
-                cursor,
+                cursor.as_deref(),
             )?;
         }
         let rows = self.report.rows;
@@ -490,7 +495,12 @@ impl<'a> Stream<'a> {
             is_first_attempt: load.attempt == 1,
             transactional: capabilities.transactional,
         };
-        Ok(GuardedWriter::new(writer, self.run.fence.clone(), claims))
+        Ok(GuardedWriter::new(
+            writer,
+            self.run.fence.clone(),
+            self.turn(),
+            claims,
+        ))
     }
 
     fn open_context(&self) -> OpenContext {
