@@ -162,8 +162,9 @@ pub fn grant(data: &[u8]) {
     }
     let shown = mask(text);
     for password in passwords(text) {
-        // A short one may well stand elsewhere in a message.
-        let is_telling = password.len() > 8 && text.matches(&password).count() == 1;
+        // A short one may well stand elsewhere in a message, and what looks like masked text may be just that.
+        let stands_once = text.matches(&password).count() == 1;
+        let is_telling = password.len() > 8 && stands_once && !password.contains("***");
         assert!(!is_telling || !shown.contains(&password), "{shown}");
     }
 }

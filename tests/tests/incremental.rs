@@ -101,10 +101,17 @@ fn the_mark_moves_only_after_the_load() {
     // A load that fails leaves the mark where it was, so that the next run brings the same rows.
     source.execute("INSERT INTO events VALUES (7, '2024-02-01 00:00:00+00', 'late')");
     target.execute("ALTER TABLE events ADD CONSTRAINT no CHECK (note <> 'late')");
-    let before = setu.read("blob/ws/default/pl/p/state/public_events.json");
+    let mark = || {
+        let state = setu.read("blob/ws/default/pl/p/state/public_events.json");
+        let mut state: Value = serde_json::from_str(&state).expect("JSON");
+        // A run that takes its turn at loading writes the state, and so does one that gives it back.
+        state["updatedAt"].take();
+        state
+    };
+    let before = mark();
     let failed = setu.line("run pipeline.yaml --run r2");
     failed.assert_status(1);
-    assert_eq!(setu.read("blob/ws/default/pl/p/state/public_events.json"), before);
+    assert_eq!(mark(), before);
     target.execute("ALTER TABLE events DROP CONSTRAINT no");
     setu.succeed("run pipeline.yaml --run r2");
     let all = "SELECT * FROM events ORDER BY id";
