@@ -108,30 +108,42 @@ pub(crate) fn is_special(ip: IpAddr) -> bool {
         }
         IpAddr::V6(ip) => {
             let metadata = match ip.segments() {
-                [0xfd00, 0xec2, ..] => true,                  // AWS
-                [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => true, // Google Cloud
+                [0xfd00, 0xec2, ..] => true,                        // AWS
+                [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => true,       // Google Cloud
+                [0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe] => true, // Oracle Cloud
+                [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42] => true,        // Scaleway
+                [0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1] => true,    // Linode
+                [0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200] => true,  // Alibaba Cloud
                 _ => false,
             };
             metadata
                 || ip.is_unicast_link_local()
                 || ip.is_multicast()
                 || ip.is_unspecified()
-                || embedded_ipv4(ip).is_some_and(|ip| is_special(ip.into()))
+                || embedded_ipv4(ip).into_iter().any(|ip| is_special(ip.into()))
         }
     }
 }
 
-/// The IPv4 address that an IPv6 address leads to, beside those that `to_canonical` knows: through NAT64, 6to4 and
+/// The IPv4 addresses that an IPv6 address may lead to, beside those that `to_canonical` knows: through NAT64, 6to4 and
 /// the old "IPv4-compatible" form.
-fn embedded_ipv4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [a, b, c, d, e, f, g, h] = ip.segments();
-    let (high, low) = match [a, b, c, d, e, f] {
-        [0x64, 0xff9b, 0, 0, 0, 0] => (g, h),
-        [0x2002, high, low, ..] => (high, low),
-        [0, 0, 0, 0, 0, 0] if g != 0 => (g, h),
-        _ => return None,
-    };
-    Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+fn embedded_ipv4(ip: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let bytes = ip.octets();
+    let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|place| bytes[place]));
+    match ip.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![at([12, 13, 14, 15])],
+        // A network's own NAT64 (RFC 8215) may have a prefix of 48, 56, 64 or 96 bits in it, and each puts the address
+        // elsewhere (RFC 6052, section 2.2). What is read where none lies is mostly zeros, or a few and a byte.
+        [0x64, 0xff9b, 1, ..] => {
+            let places = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
+            let read = places.into_iter().map(at);
+            read.filter(|ip| !ip.is_unspecified() && !ip.is_multicast())
+                .collect()
+        }
+        [0x2002, ..] => vec![at([2, 3, 4, 5])],
+        [0, 0, 0, 0, 0, 0, high, _] if high != 0 => vec![at([12, 13, 14, 15])],
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -237,7 +249,20 @@ mod tests {
             ("febf::1", true),
             ("fd00:ec2::254", true),
             ("fd20:ce::254", true),
+            ("fd00:c1::a9fe:a9fe", true),
+            ("fd00:c1::1", false),
+            ("fd00:42::42", true),
+            ("fd00:a9fe:a9fe::1", true),
+            ("fd00:100::100:200", true),
             ("fd00::1", false),
+            // NAT64 of a network's own: with 96, 64, 56 and 48 bits before the address.
+            ("64:ff9b:1::a9fe:a9fe", true),
+            ("64:ff9b:1:abcd:a9:fea9:fe00:0", true),
+            ("64:ff9b:1:aba9:fe:a9fe::", true),
+            ("64:ff9b:1:a9fe:a9:fe00::", true),
+            ("64:ff9b:1::a00:1", false),
+            ("64:ff9b:1:abcd:a:0:e600:0", false),
+            ("64:ff9b:1:abcd:a:0:100:0", false),
             ("100.100.100.200", true),
             ("168.63.129.16", true),
             ("192.0.0.192", true),

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
 
 use super::host::Host;
 
@@ -40,67 +41,90 @@ pub(crate) fn endpoints(text: &str, default_port: Option<u16>) -> Result<Vec<End
 
 /// The text with a password in it replaced: that of a URL's user, or the value of `password` and the like.
 pub(crate) fn mask(text: &str) -> String {
-    if let Some((scheme, rest)) = text.split_once("://") {
-        // As far as any reader may take the user to reach, see `passwords`.
-        let user = rest
-            .rfind('@')
-            .and_then(|at| Some((rest[..at].split_once(':')?.0, &rest[at..])));
-        let rest = user.map_or_else(|| rest.to_owned(), |(user, after)| format!("{user}:***{after}"));
-        let query = rest
-            .split_inclusive(['?', '&'])
-            .map(|part| match part.split_once('=') {
-                Some((key, value)) if is_secret(key) => {
-                    let end = if value.ends_with('&') { "&" } else { "" };
-                    format!("{key}=***{end}")
-                }
-                _ => part.to_owned(),
-            });
-        return format!("{scheme}://{}", query.collect::<String>());
+    if !is_pairs(text) {
+        return mask_url(text);
     }
-    let secret_inside = text.contains('=')
-        && key_values(text).is_none_or(|pairs| pairs.iter().any(|(key, _)| is_secret(key)));
-    if !secret_inside {
-        return text.to_owned();
+    let Some(pairs) = key_values(text) else {
+        return "***".to_owned();
+    };
+    if !pairs.iter().any(|(key, _)| is_secret(key)) {
+        return mask_url(text);
     }
     let shown = |(key, value): &(String, String)| match is_secret(key) {
         true => format!("{key}=***"),
         false => format!("{key}={value}"),
     };
-    key_values(text).map_or_else(
-        || "***".to_owned(),
-        |pairs| pairs.iter().map(shown).collect::<Vec<_>>().join(" "),
-    )
+    mask_url(&pairs.iter().map(shown).collect::<Vec<_>>().join(" "))
+}
+
+fn mask_url(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    let mut end = 0;
+    for hidden in hidden(text) {
+        // Readings overlap: what any of them takes for a part of a password is one.
+        if hidden.start > end || masked.is_empty() {
+            masked.push_str(&text[end..hidden.start]);
+            masked.push_str("***");
+        }
+        end = end.max(hidden.end);
+    }
+    masked + &text[end..]
 }
 
 /// The passwords in a text, as they are written there and as they are meant: that of a URL's user, and the values of
 /// `password` and the like.
 pub(crate) fn passwords(text: &str) -> Vec<String> {
     let text = text.trim();
-    let mut found = Vec::new();
-    if let Some((_, rest)) = text.split_once("://") {
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        // An unescaped slash in a password ends the authority for some readers and not for others.
-        for authority in [&rest[..end], rest] {
-            let user = authority.rfind('@').map(|at| &authority[..at]);
-            found.extend(
-                user.and_then(|user| user.split_once(':'))
-                    .map(|(_, password)| password),
-            );
-        }
-        let query = rest
-            .split(['?', '&'])
-            .skip(1)
-            .filter_map(|part| part.split_once('='));
-        found.extend(query.filter(|(key, _)| is_secret(key)).map(|(_, value)| value));
-        let decoded: Vec<_> = found.iter().map(|password| percent_decode(password)).collect();
-        return found.into_iter().map(str::to_owned).chain(decoded).collect();
-    }
-    let pairs = key_values(text).unwrap_or_default();
-    pairs
+    let mut found: Vec<_> = hidden(text)
         .into_iter()
-        .filter(|(key, _)| is_secret(key))
-        .map(|(_, value)| value)
-        .collect()
+        .map(|hidden| text[hidden].to_owned())
+        .collect();
+    found.extend(found.clone().iter().map(|password| percent_decode(password)));
+    if is_pairs(text) {
+        let pairs = key_values(text).unwrap_or_default().into_iter();
+        found.extend(pairs.filter(|(key, _)| is_secret(key)).map(|(_, value)| value));
+    }
+    found
+}
+
+/// Whether a text is one of `key=value` pairs rather than a URL, or a list of hosts.
+fn is_pairs(text: &str) -> bool {
+    !text.contains("://") && text.contains('=')
+}
+
+/// Where a URL's password may stand, and the values of secret parameters, in the order in which they begin. Libraries
+/// differ in where the parts of a URL end, so there is one range for each reading.
+fn hidden(text: &str) -> Vec<Range<usize>> {
+    let scheme_end = text.find("://").map(|at| at + 3);
+    let start = scheme_end.unwrap_or(0);
+    let rest = &text[start..];
+    let mut found = Vec::new();
+    // An unescaped slash in a password ends the authority for some readers and not for others.
+    for end in [rest.find(['/', '?', '#']).unwrap_or(rest.len()), rest.len()] {
+        let user = rest[..end].rfind('@').map_or("", |at| &rest[..at]);
+        found.extend(user.find(':').map(|colon| colon + 1..user.len()));
+    }
+    let begins = rest.match_indices(['?', '&']).map(|(at, _)| at + 1);
+    for key in begins.chain(scheme_end.map(|_| 0)) {
+        let part = &rest[key..];
+        let part = &part[..part.find(['?', '&']).unwrap_or(part.len())];
+        let Some(equals) = part.find('=').filter(|equals| is_secret(&part[..*equals])) else {
+            continue;
+        };
+        let value = key + equals + 1;
+        for ends in [&['&'][..], &['&', '#'], &['&', '?']] {
+            let end = rest[value..].find(ends).map_or(rest.len(), |at| value + at);
+            found.push(value..end);
+        }
+    }
+    let mut found: Vec<_> = found
+        .into_iter()
+        .filter(|hidden| !hidden.is_empty())
+        .map(|hidden| start + hidden.start..start + hidden.end)
+        .collect();
+    found.sort_by_key(|hidden| (hidden.start, hidden.end));
+    found.dedup();
+    found
 }
 
 fn is_secret(key: &str) -> bool {
@@ -270,11 +294,11 @@ pub(crate) fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
-        let escaped = (byte == b'%')
-            .then(|| after.get(..2))
-            .flatten()
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        let hex = |digit: &u8| char::from(*digit).to_digit(16);
+        let escaped = match (byte, after) {
+            (b'%', [high, low, ..]) => hex(high).zip(hex(low)).map(|(high, low)| (high * 16 + low) as u8),
+            _ => None,
+        };
         bytes.push(escaped.unwrap_or(byte));
         rest = if escaped.is_some() { &after[2..] } else { after };
     }
@@ -377,6 +401,18 @@ mod tests {
             ("postgres://u:a?b#c@h/x", "postgres://u:***@h/x"),
             ("https://h/?token=a@b:c@d&x=1", "https://h/?token=***&x=1"),
             ("https://h/?token=abc&a=1", "https://h/?token=***&a=1"),
+            // A parameter that an `@` in it makes a part of the user, and what follows the `@`.
+            ("x://host:1/l?token=ab@cdefghij", "x://host:***"),
+            ("x://host:1/l?token=ab@cdef&x=1", "x://host:***&x=1"),
+            ("x://host:1/l?token=a@b&x=c@d&key=e", "x://host:***@d&key=***"),
+            ("x://host/?token=ab@c@d", "x://host/?token=***"),
+            ("x://host/?token=a?b#c&x=1", "x://host/?token=***&x=1"),
+            ("x://u:a?token=b@h/x", "x://u:***"),
+            ("x://u:a?b&c@h/x?y=1", "x://u:***@h/x?y=1"),
+            ("x://h/?token=&x=1", "x://h/?token=&x=1"),
+            // Without a scheme, so that it is a mistake, and shown as one.
+            ("u:geheim@h:1", "u:***@h:1"),
+            ("u:geheim@h:1/x?sslmode=disable", "u:***@h:1/x?sslmode=disable"),
             ("host=h password=geheim", "host=h password=***"),
             ("host=h password='ge heim' user=u", "host=h password=*** user=u"),
             ("password='open", "***"),
@@ -394,6 +430,9 @@ mod tests {
             ("postgres://u:a/b@h/x", &["a/b"]),
             ("postgres://u@h/x?password=a%20b&x=1", &["a%20b", "a b"]),
             ("https://h/?access_token=abc", &["abc"]),
+            ("https://h/?token=a?b#c&x=1", &["a?b#c", "a?b", "a"]),
+            ("x://host:1/l?token=ab@cd", &["1/l?token=ab", "ab@cd"]),
+            ("u:geheim@h:1", &["geheim"]),
             ("host=h password='it\\'s' user=u", &["it's"]),
             ("h:1", &[]),
             ("postgres://h/x", &[]),
@@ -403,6 +442,19 @@ mod tests {
                 assert!(found.iter().any(|found| found == expected), "{text}: {found:?}");
             }
             assert_eq!(found.is_empty(), expected.is_empty(), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn only_two_hexadecimal_digits_are_an_escape() {
+        for (text, decoded) in [
+            ("%41%2f%C3%A9", "A/é"),
+            ("%2541", "%41"),
+            ("%+1%-1% 1%1", "%+1%-1% 1%1"),
+            ("%", "%"),
+            ("%FF", "\u{fffd}"),
+        ] {
+            assert_eq!(percent_decode(text), decoded, "{text}");
         }
     }
 
