@@ -168,6 +168,18 @@ fn the_blob_store_can_be_left_to_the_environment() {
     let outcome = setu.line("run --job job.json --policy policy.yaml");
     outcome.assert_status(2).assert_clear_failure(&["blob store"]);
     setu.write("pipeline.yaml", own);
+    // A job says of itself where its pipeline was: the default store is the one where the job is.
+    setu.succeed("plan pipeline.yaml --job-out job.json");
+    setu.succeed("run --job job.json --policy policy.yaml");
+    let job = setu.read("job.json");
+    let here = setu.path("").display().to_string();
+    let here = here.trim_end_matches('/');
+    setu.write("job.json", job.replace(here, &format!("{here}/other")));
+    let outcome = setu.line("run --job job.json --policy policy.yaml");
+    outcome
+        .assert_status(2)
+        .assert_clear_failure(&["blob store", "SETU_BLOB_*"]);
+    assert!(!setu.path("other").exists());
     setu.set("SETU_BLOB_BACKEND", "fs");
     setu.set("SETU_BLOB_FS_ROOT", &setu.path("shared").display().to_string());
     setu.succeed(run);

@@ -116,7 +116,7 @@ impl Session {
         let mut job = file.finish()?;
         let digests = pins.iter().map(|pin| (pin.connector.clone(), pin.digest.clone()));
         job.plugins = digests.collect();
-        self.check_staging(&job)?;
+        self.check_staging(&job, &folder)?;
         pins.retain(|pin| lock.pin(&pin.connector).is_none());
         self.pin(&folder, pins);
         Ok(Loaded::new(job, plugins))
@@ -134,12 +134,13 @@ impl Session {
         }
     }
 
-    /// Refuses a blob store that is not the environment's, where the policy leaves it to that.
-    fn check_staging(&self, job: &Job) -> Result<(), Failure> {
+    /// Refuses a blob store that is not the environment's, or the default one in the folder of the file that was given,
+    /// where the policy leaves it to that.
+    fn check_staging(&self, job: &Job, folder: &Path) -> Result<(), Failure> {
         let Some(policy) = &self.policy else { return Ok(()) };
         let environment = blob_from_env()?;
         let allowed = match environment.is_empty() {
-            true => job.staging == default_staging(&job.source.base),
+            true => job.staging == default_staging(folder),
             false => job.staging == environment,
         };
         match policy.forbids_staging(allowed) {
@@ -184,7 +185,9 @@ impl Session {
 
     fn load_job(&self, path: &Path, roles: &[Role]) -> Result<Loaded, Failure> {
         let job = Job::read_file(path).map_err(Failure::wrong)?;
-        self.check_staging(&job)?;
+        // A job says of itself which folder it is of.
+        let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        self.check_staging(&job, place.parent().unwrap_or(&place))?;
         let file = path.display();
         let mut plugins = Vec::new();
         let mut mistakes = Vec::new();

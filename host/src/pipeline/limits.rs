@@ -80,7 +80,7 @@ impl Limit {
 
 /// Limits that differ from their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "BTreeMap<Limit, u64>")]
 pub struct LimitSpec(BTreeMap<Limit, u64>);
 
 impl LimitSpec {
@@ -114,6 +114,12 @@ impl LimitSpec {
     }
 }
 
+impl From<BTreeMap<Limit, u64>> for LimitSpec {
+    fn from(limits: BTreeMap<Limit, u64>) -> Self {
+        limits.into_iter().collect()
+    }
+}
+
 impl FromIterator<(Limit, u64)> for LimitSpec {
     fn from_iter<I: IntoIterator<Item = (Limit, u64)>>(limits: I) -> Self {
         let mut spec = LimitSpec::default();
@@ -127,6 +133,15 @@ impl FromIterator<(Limit, u64)> for LimitSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_limit_of_a_job_is_nothing() {
+        for limit in Limit::ALL {
+            let json = serde_json::json!({ limit.name(): 0 });
+            let spec: LimitSpec = serde_json::from_value(json).expect("it reads");
+            assert_eq!(spec.get(limit), Some(1));
+        }
+    }
 
     #[test]
     fn a_job_spells_each_limit_as_a_pipeline_does() {

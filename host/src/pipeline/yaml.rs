@@ -15,6 +15,8 @@ use super::variables::{self, Lookup};
 const MAX_DEPTH: usize = 64;
 /// How many nodes aliases may add: enough for any file, too few for one that doubles itself with every line.
 const MAX_ALIASED_NODES: usize = 10_000;
+/// How many bytes of texts they may add.
+const MAX_ALIASED_BYTES: usize = 1 << 20;
 
 /// A place in a file; both are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,13 +148,28 @@ impl Node {
         found
     }
 
-    fn count(&self) -> usize {
-        1 + match &self.value {
-            Value::List(items) => items.iter().map(Node::count).sum(),
-            Value::Map(entries) => entries.iter().map(|(_, node)| node.count()).sum::<usize>(),
-            _ => 0,
+    /// Adds what the node and all below it take.
+    fn add_to(&self, size: &mut Size) {
+        size.nodes += 1;
+        match &self.value {
+            Value::List(items) => items.iter().for_each(|node| node.add_to(size)),
+            Value::Map(entries) => {
+                for (key, node) in entries {
+                    size.bytes += key.name.len();
+                    node.add_to(size);
+                }
+            }
+            Value::Text { text, .. } => size.bytes += text.len(),
+            _ => {}
         }
     }
+}
+
+/// How much nodes take: how many they are, and the bytes of their texts.
+#[derive(Default)]
+struct Size {
+    nodes: usize,
+    bytes: usize,
 }
 
 /// Reads a file of one document. Without a tree, the mistakes say why.
@@ -170,7 +187,7 @@ fn build(text: &str, lookup: Option<Lookup<'_>>) -> (Option<Node>, Vec<Mistake>)
         lookup,
         open: Vec::new(),
         anchors: HashMap::new(),
-        aliased: 0,
+        aliased: Size::default(),
         documents: Vec::new(),
         mistakes: Vec::new(),
     };
@@ -206,7 +223,8 @@ struct Builder<'a> {
     /// Lists and maps whose end is yet to come, with their anchors.
     open: Vec<(Node, usize, Option<Key>)>,
     anchors: HashMap<usize, Node>,
-    aliased: usize,
+    /// What aliases have added.
+    aliased: Size,
     documents: Vec<Node>,
     mistakes: Vec<Mistake>,
 }
@@ -262,9 +280,13 @@ impl Builder<'_> {
             let message = "this alias refers to a node that contains it".into();
             return Err(Mistake { place, message });
         };
-        self.aliased += node.count();
-        if self.aliased > MAX_ALIASED_NODES {
+        node.add_to(&mut self.aliased);
+        if self.aliased.nodes > MAX_ALIASED_NODES {
             let message = format!("aliases add more than {MAX_ALIASED_NODES} values");
+            return Err(Mistake { place, message });
+        }
+        if self.aliased.bytes > MAX_ALIASED_BYTES {
+            let message = format!("aliases add more than {MAX_ALIASED_BYTES} bytes");
             return Err(Mistake { place, message });
         }
         let value = node.value.clone();
@@ -457,6 +479,7 @@ mod tests {
     #[test]
     fn mistakes_of_yaml_itself_have_a_place() {
         let deep = "[".repeat(70);
+        let echoes = format!("a: &a {}\nb: *a\nc: *a\nd: *a\n", "x".repeat(400 << 10));
         let laughs = (0..20).fold("a0: &a0 [x, x]\n".to_owned(), |text, n| {
             text + &format!("a{0}: &a{0} [*a{n}, *a{n}]\n", n + 1)
         });
@@ -473,6 +496,7 @@ mod tests {
             ),
             (&deep, &["1:65: lists and maps are nested more than 64 deep"]),
             (&laughs, &["12:12: aliases add more than 10000 values"]),
+            (&echoes, &["4:4: aliases add more than 1048576 bytes"]),
             (
                 "a: ${X}\nb: '${Y}'\n",
                 &[

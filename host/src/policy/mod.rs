@@ -186,8 +186,9 @@ impl Policy {
             return None;
         }
         let message = format!(
-            "the policy {} leaves the blob store to the environment, and the pipeline names another one: take \
-             `staging` out of it, or have `staging: environment` taken out of the policy",
+            "the policy {} leaves the blob store to the environment, and the pipeline or job names another one: \
+             take `staging` out of it, or let SETU_BLOB_* name that one here, or have `staging: environment` taken out \
+             of the policy",
             self.name
         );
         self.denied(message)
