@@ -571,11 +571,15 @@ fn a_folder_to_write_to_is_made_when_it_is_missing() {
 #[test]
 fn no_grant_lets_a_connector_make_links_or_write_code() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("there.wasm"), "code").unwrap();
+    let code = folder.path().join("there.wasm");
+    fs::write(&code, "code").unwrap();
+    std::os::unix::fs::symlink("there.wasm", folder.path().join("link.csv")).unwrap();
     let error = check(&spec(
         json!({"behaviour": "forbidden writes", "out": folder.path()}),
     ));
     assert_says(&error, ErrorKind::Unsupported, &[r#"["file", "rename"]"#]);
+    assert_eq!(fs::read_to_string(&code).unwrap(), "code");
+    fs::remove_file(folder.path().join("link.csv")).unwrap();
     let mut left: Vec<_> = snapshot(folder.path())
         .into_iter()
         .map(|(name, _)| name)
@@ -808,6 +812,20 @@ fn a_connector_is_not_opened_beyond_the_policy() {
     );
 }
 
+/// Also in `describe`, before anybody knows what the connector is called.
+#[test]
+fn a_policy_caps_what_describe_may_use() {
+    let text = "default: { limits: { memoryMib: 1 } }\n";
+    let policy = Policy::parse("policy.yaml", Path::new("/"), text).expect("a policy");
+    let cache = std::env::temp_dir().join("setu-tests-plugin-cache");
+    let plugins = Plugins::new(Options { cache: Some(cache) }).expect("an engine");
+    let loaded = plugins
+        .under(Arc::new(policy))
+        .load("probe", PROBE, &LimitSpec::default());
+    let error = loaded.err().expect("it needs more than 1 MiB");
+    assert_says(&error, ErrorKind::Limit, &["its limit is 1 MiB"]);
+}
+
 #[test]
 fn where_tls_is_required_clear_text_ends_at_the_request_for_it() {
     let policy = Policy::parse("policy.yaml", Path::new("/"), "tls: required\n").expect("a policy");
@@ -877,6 +895,23 @@ fn an_unreachable_server_is_named_with_the_reason() {
         &error,
         ErrorKind::Unreachable,
         &["`no-such-host.invalid` does not resolve"],
+    );
+}
+
+/// What fails at once is no progress, however often it is tried.
+#[test]
+fn retrying_for_ever_ends_at_the_call_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let mut spec = spec(json!({"behaviour": "retry", "target": address}));
+    spec.limits.set(Limit::CallTimeoutSeconds, 1);
+    // So that the test ends.
+    spec.limits.set(Limit::TotalTimeoutSeconds, 20);
+    assert_says(
+        &check(&spec),
+        ErrorKind::Timeout,
+        &["for 1 seconds", "callTimeoutSeconds"],
     );
 }
 

@@ -4,6 +4,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+/// The stack of such work, which recurses as deep as a schema and a configuration together: see `measure`. Only what is
+/// used of it takes memory.
+const STACK_BYTES: usize = 256 << 20;
+
 /// Does the work on a thread of its own, which is left behind when it takes too long: nothing but the end of the process
 /// ends it. None: it took too long.
 pub(super) fn within<T: Send + 'static>(
@@ -11,10 +15,11 @@ pub(super) fn within<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (sender, done) = channel();
-    let worker = thread::spawn(move || {
+    let worker = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         // Nobody may be waiting any more.
         let _ = sender.send(work());
     });
+    let worker = worker.expect("the system has room for a thread");
     match done.recv_timeout(time) {
         Ok(result) => Some(result),
         Err(RecvTimeoutError::Timeout) => None,

@@ -12,29 +12,45 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-const KEPT_BYTES: usize = 8 << 10;
+use super::secrets::Secrets;
+
+const SHOWN_BYTES: usize = 8 << 10;
 
 /// Takes everything that is written and keeps the end of it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Capture(Arc<Mutex<VecDeque<u8>>>);
+#[derive(Clone, Debug)]
+pub(super) struct Capture {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+    /// More than is shown, so that a secret which begins before that is known as one.
+    most: usize,
+}
 
 impl Capture {
-    /// What was written since the last call of this, at most its last 8 KiB.
-    pub(super) fn take(&self) -> String {
+    /// `longest_secret`: the most bytes that one may take.
+    pub(super) fn new(longest_secret: usize) -> Self {
+        Capture {
+            kept: Arc::default(),
+            most: SHOWN_BYTES + longest_secret,
+        }
+    }
+
+    /// What was written since the last call of this, at most its last 8 KiB, without secrets.
+    pub(super) fn take(&self, secrets: &Secrets) -> String {
         let bytes: Vec<u8> = std::mem::take(&mut *self.lock()).into();
-        String::from_utf8_lossy(&bytes).into_owned()
+        // Never less than the bytes that it is made of, so nothing is shown that was not kept whole.
+        let text = String::from_utf8_lossy(&bytes);
+        secrets.scrub_from(&text, text.len().saturating_sub(SHOWN_BYTES))
     }
 
     fn push(&self, bytes: &[u8]) {
-        let bytes = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
+        let bytes = &bytes[bytes.len().saturating_sub(self.most)..];
         let mut kept = self.lock();
-        let excess = (kept.len() + bytes.len()).saturating_sub(KEPT_BYTES);
+        let excess = (kept.len() + bytes.len()).saturating_sub(self.most);
         kept.drain(..excess);
         kept.extend(bytes);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,25 +108,46 @@ impl AsyncWrite for Capture {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn only_the_end_of_a_flood_is_kept() {
-        let capture = Capture::default();
+        let capture = Capture::new(0);
         capture.push(b"start");
         for _ in 0..100 {
             capture.push(&[b'x'; 1000]);
         }
         capture.push(b"the end");
-        let kept = capture.take();
-        assert_eq!(kept.len(), KEPT_BYTES);
+        let kept = capture.take(&Secrets::default());
+        assert_eq!(kept.len(), SHOWN_BYTES);
         assert!(kept.ends_with("xthe end") && !kept.contains("start"));
-        assert_eq!(capture.take(), "");
+        assert_eq!(capture.take(&Secrets::default()), "");
     }
 
     #[test]
     fn one_write_beyond_the_whole_capacity_is_cut() {
-        let capture = Capture::default();
-        capture.push(&[b'y'; 3 * KEPT_BYTES]);
-        assert_eq!(capture.take().len(), KEPT_BYTES);
+        let capture = Capture::new(0);
+        capture.push(&[b'y'; 3 * SHOWN_BYTES]);
+        assert_eq!(capture.take(&Secrets::default()).len(), SHOWN_BYTES);
+    }
+
+    #[test]
+    fn a_secret_that_is_cut_where_the_end_begins_is_not_shown() {
+        let secrets = Secrets::of(&json!({"x-setu-secret": true}), &json!("geheimnisvoll"));
+        for (secret, spelt) in [("geheimnisvoll", 13), ("%67eheimnisvol%6c", 17)] {
+            for after in SHOWN_BYTES - spelt - 1..=SHOWN_BYTES + 1 {
+                let capture = Capture::new(secrets.longest());
+                for text in [&"x".repeat(3 * SHOWN_BYTES), secret, &"y".repeat(after)] {
+                    capture.push(text.as_bytes());
+                }
+                let shown = capture.take(&secrets);
+                let rest = shown.trim_start_matches('x').trim_end_matches('y');
+                assert!(rest.is_empty() || rest == "***", "{after}: {rest}");
+                assert!(
+                    shown.len() <= SHOWN_BYTES + 3 && shown.len() + spelt >= SHOWN_BYTES,
+                    "{after}"
+                );
+            }
+        }
     }
 }

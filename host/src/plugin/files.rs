@@ -8,7 +8,7 @@
 //!
 //! Some things no grant allows: to make a link, which another grant may be followed through later; to open what is
 //! neither a file nor a folder, where the host would wait for somebody else; and to write what is run or decides what
-//! is run.
+//! is run, also where a link in a granted folder leads to it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -27,6 +27,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::{FsPerms, OpenMode};
 
 use super::grants::PathGrant;
+use super::listing;
 use super::state::State;
 use crate::connector::{Error, ErrorKind, Result};
 use crate::pipeline::LOCK_FILE;
@@ -91,6 +92,8 @@ pub(super) fn open(grants: &BTreeMap<PathBuf, PathGrant>, make: bool) -> Result<
         for (name, writable) in files {
             let path = folder.join(&name);
             if let Some(Found::File(real)) = found.get(path.as_path()) {
+                // However the guest opens it, and whatever name a link gives it.
+                let writable = writable && !is_code(&name) && !is_code(&real.to_string_lossy());
                 let file = place::open_file(real, writable).map_err(|error| cannot_open(&path, &error))?;
                 let (file, perms) = (Arc::new(file), perms(writable));
                 preopen.files.insert(name, GrantedFile { file, perms });
@@ -221,10 +224,15 @@ impl Preopen {
 }
 
 impl GrantedFile {
-    /// A handle for the guest. Guests read and write at offsets of their own, so handles may share the file.
+    /// A handle for the guest. Guests read and write at offsets of their own, so handles may share the file, which was
+    /// opened with all rights that are granted: that one was asked for to read with is left to WASI's own check.
     fn handle(&self, mode: OpenMode) -> Result<Descriptor, FsError> {
         let file = self.file.try_clone()?;
-        Ok(Descriptor::File(GuestFile::new(file, self.perms, mode, true)))
+        let perms = match mode.contains(OpenMode::WRITE) {
+            true => self.perms,
+            false => FsPerms::ReadOnly,
+        };
+        Ok(Descriptor::File(GuestFile::new(file, perms, mode, true)))
     }
 
     /// What `open-at` does with the file's name.
@@ -258,6 +266,7 @@ pub(super) fn shadow(linker: &mut Linker<State>) -> wasmtime::Result<()> {
             Ok((get_directories(store.data_mut())?,))
         })?;
     let mut types = linker.instance(TYPES)?;
+    listing::shadow(&mut types)?;
     types.func_wrap_async(
         "[method]descriptor.open-at",
         |mut store: StoreContextMut<'_, State>, (folder, follow, path, how, flags)| {
@@ -334,7 +343,7 @@ pub(super) fn shadow(linker: &mut Linker<State>) -> wasmtime::Result<()> {
 }
 
 /// An error code goes to the guest; a trap ends the call.
-fn answer<T>(result: Result<T, FsError>) -> wasmtime::Result<Result<T, ErrorCode>> {
+pub(super) fn answer<T>(result: Result<T, FsError>) -> wasmtime::Result<Result<T, ErrorCode>> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(error) => error.downcast().map(Err),
@@ -378,8 +387,15 @@ async fn open_at(
         return Ok(state.table.push(file.open_at(how, flags)?)?);
     }
     let mut files = state.filesystem();
-    let there = Resource::new_borrow(folder.rep());
-    let found = HostDescriptor::stat_at(&mut files, there, follow, path.clone()).await;
+    let there = || Resource::new_borrow(folder.rep());
+    if writes {
+        // It may lead to code, under whatever name.
+        let named = HostDescriptor::stat_at(&mut files, there(), PathFlags::empty(), path.clone()).await;
+        if named.is_ok_and(|named| named.type_ == DescriptorType::SymbolicLink) {
+            return Err(ErrorCode::NotPermitted.into());
+        }
+    }
+    let found = HostDescriptor::stat_at(&mut files, there(), follow, path.clone()).await;
     let is_usable = |kind| {
         matches!(
             kind,
@@ -433,6 +449,7 @@ async fn metadata_hash_at(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     fn grant(path: impl Into<PathBuf>, writable: bool) -> PathGrant {
         PathGrant {
@@ -492,6 +509,42 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(is_code(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_single_file_is_written_only_where_that_was_asked_for_and_code_never() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["a.csv", "x.wasm", "setu.lock"] {
+            fs::write(at(name), "before").unwrap();
+        }
+        std::os::unix::fs::symlink("x.wasm", at("b.csv")).unwrap();
+        let mut grants = BTreeMap::new();
+        for name in ["a.csv", "b.csv", "x.wasm", "setu.lock"] {
+            grants.insert(at(name), grant(at(name), true));
+        }
+        let files = open(&grants, false).unwrap().0.remove(0).files;
+        let read = DescriptorFlags::READ;
+        for (name, flags, expected) in [
+            ("a.csv", read, Some(FsPerms::ReadOnly)),
+            ("a.csv", DescriptorFlags::empty(), Some(FsPerms::ReadOnly)),
+            ("a.csv", read | DescriptorFlags::WRITE, Some(FsPerms::ReadWrite)),
+            ("b.csv", read, Some(FsPerms::ReadOnly)),
+            ("b.csv", DescriptorFlags::WRITE, None),
+            ("x.wasm", read, Some(FsPerms::ReadOnly)),
+            ("x.wasm", DescriptorFlags::WRITE, None),
+            ("setu.lock", read, Some(FsPerms::ReadOnly)),
+        ] {
+            let opened = files[name].open_at(OpenFlags::empty(), flags).ok();
+            let perms = opened.map(|opened| match opened {
+                Descriptor::File(file) => file.perms,
+                Descriptor::Dir(_) => panic!("{name} is a folder"),
+            });
+            assert_eq!(perms, expected, "{name} {flags:?}");
+            // The system's own check is behind it.
+            let writes = (&*files[name].file).write_all(b"after").is_ok();
+            assert_eq!(writes, name == "a.csv", "{name}");
         }
     }
 

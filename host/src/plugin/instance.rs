@@ -22,17 +22,21 @@ use super::files;
 use super::grants::Grants;
 use super::limits::{Limiter, Limits};
 use super::log::GuestLog;
-use super::lookup::{self, Lookups};
+use super::lookup;
 use super::network::{Network, Subject};
 use super::progress::Progress;
 use super::secrets::Secrets;
 use super::share::Share;
 use super::state::State;
+use super::text::printable;
 use crate::connector::{Error, ErrorKind, Result, Role};
 use crate::policy::Tls;
 
 /// How long a guest may take to tidy up behind what was cancelled.
 const TIDYING: Duration = Duration::from_secs(2);
+
+/// How much of an error's whole text is logged.
+const MAX_LOGGED_BYTES: usize = 16 << 10;
 
 /// What an instance is made for.
 pub(super) struct Purpose {
@@ -86,7 +90,7 @@ impl Instance {
                 )
                 .at(&place)
             })?;
-        let stderr = Capture::default();
+        let stderr = Capture::new(purpose.secrets.longest());
         let subject = Subject {
             role: purpose.role,
             connector: purpose.connector.clone(),
@@ -115,7 +119,6 @@ impl Instance {
                 &purpose.limits,
             ),
             network: network.clone(),
-            lookups: Lookups::default(),
             files,
             progress: progress.clone(),
             share: Share::new(purpose.limits.cpu),
@@ -187,9 +190,10 @@ impl Instance {
         match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
-                let whole = self.secrets.scrub(&format!("{error:?}"));
+                // Its lines hold names out of the component.
+                let whole = printable(&self.secrets.scrub(&format!("{error:?}")), MAX_LOGGED_BYTES);
                 tracing::debug!("{} failed: {whole}", self.place_of(name));
-                let error = fault::classify(&error, &self.secrets.scrub(&self.stderr.take()), &self.limits);
+                let error = fault::classify(&error, &self.stderr.take(&self.secrets), &self.limits);
                 Err(self.end(name, error))
             }
             Err(error) => Err(self.end(name, error)),
@@ -222,10 +226,7 @@ impl Instance {
 
     /// Ends the instance because an answer breaks a rule of the contract.
     pub(super) fn broken(&mut self, name: &str, rule: Broken) -> Error {
-        let message = format!(
-            "the connector broke the contract: {}",
-            super::text::printable(&rule, 4096)
-        );
+        let message = format!("the connector broke the contract: {}", printable(&rule, 4096));
         self.end(name, Error::new(ErrorKind::BrokenContract, message))
     }
 

@@ -66,12 +66,12 @@ impl Limits {
         }
     }
 
-    /// For `describe`, which has nothing to wait for.
-    pub(super) fn for_describe() -> Self {
+    /// For `describe`, which has nothing to wait for; not beyond what a policy allows.
+    pub(super) fn for_describe(ceiling: &LimitSpec) -> Self {
         let spec = [(Limit::HostMemoryMib, 16), (Limit::CallTimeoutSeconds, 20)];
         Limits {
             fixed: true,
-            ..Limits::new(&spec.into_iter().collect(), &LimitSpec::default())
+            ..Limits::new(&spec.into_iter().collect(), ceiling)
         }
     }
 }
@@ -201,6 +201,21 @@ mod tests {
         }
         let expected = spec(&[(Limit::MemoryMib, 100), (Limit::CpuPercent, 50)]);
         assert_eq!(changed(&none(), &ceiling), expected);
+    }
+
+    #[test]
+    fn a_policy_caps_what_describe_may_use() {
+        let ceiling = spec(&[
+            (Limit::MemoryMib, 64),
+            (Limit::CpuPercent, 50),
+            (Limit::CallTimeoutSeconds, 600),
+        ]);
+        let expected = Limits {
+            memory: 64 * MIB,
+            cpu: 50,
+            ..Limits::for_describe(&none())
+        };
+        assert_eq!(Limits::for_describe(&ceiling), expected);
     }
 
     #[test]

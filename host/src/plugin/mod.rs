@@ -24,9 +24,11 @@ mod grants;
 mod inspect;
 mod instance;
 mod limits;
+mod listing;
 mod log;
 mod lookup;
 mod marks;
+mod measure;
 mod net;
 mod network;
 mod progress;
@@ -190,7 +192,7 @@ impl Plugins {
     /// `origin` names it in messages: `bundled csv`, a path.
     ///
     /// A policy is asked before anything of the component is compiled or run. Of the limits, those of its size and of
-    /// the time to compile it hold here.
+    /// the time to compile it hold here, and for `describe` what the policy allows.
     pub fn load(&self, origin: &str, bytes: &[u8], limits: &LimitSpec) -> Result<Arc<Plugin>> {
         let (digest, bundled) = (registry::digest(bytes), registry::is_bundled(bytes));
         if let Some(policy) = &self.policy
@@ -223,8 +225,8 @@ impl Plugins {
         let names = inspect::check_names(origin, &self.engine, &component)?;
         let component = self.linker.instantiate_pre(&component).map_err(refused)?;
 
-        let described =
-            describe_guest(origin, &component).map_err(|error| error.at(format!("connector {origin}")))?;
+        let described = describe_guest(origin, &component, &ceiling)
+            .map_err(|error| error.at(format!("connector {origin}")))?;
         let checked = describe::check(described, names.halves)
             .map_err(|rule| inspect::refused(origin, &format!("broke the contract in `describe`: {rule}")))?;
         let source = checked.source.map(|config| {
@@ -263,7 +265,11 @@ fn limit_ceiling(policy: Option<&Policy>, connector: &Identity<'_>) -> LimitSpec
 }
 
 /// Calls `describe` in an instance of its own that can reach nothing.
-fn describe_guest(origin: &str, component: &InstancePre<State>) -> Result<contract::connector::Description> {
+fn describe_guest(
+    origin: &str,
+    component: &InstancePre<State>,
+    ceiling: &LimitSpec,
+) -> Result<contract::connector::Description> {
     let purpose = Purpose {
         connector: origin.to_owned(),
         role: Role::Source,
@@ -271,7 +277,7 @@ fn describe_guest(origin: &str, component: &InstancePre<State>) -> Result<contra
         stream: None,
         cancel: CancellationToken::new(),
         denials: Denials::default(),
-        limits: Limits::for_describe(),
+        limits: Limits::for_describe(ceiling),
         grants: Grants::default(),
         secrets: Secrets::default(),
         tls: Tls::Any,

@@ -1,7 +1,8 @@
 //! The contract's `net`: connections that the host makes, under the grants, with TLS outside the sandbox.
 //!
 //! Which host may be reached is `network`'s decision, what a certificate must prove is `tls`'s. Every wait for the
-//! server is told to `progress`, so that a slow answer is not mistaken for a connector that hangs.
+//! server is told to `progress`, so that a slow answer is not mistaken for a connector that hangs, and so is what came of
+//! it.
 //!
 //! Where a policy requires TLS, nothing passes before it but a request for TLS that is known here byte for byte, and
 //! its answer: a guest's own protocol is not understood, so nothing else could be told from data.
@@ -16,6 +17,7 @@ use wasmtime::component::Resource;
 
 use super::bindings::setu::connector::net::{self, TlsOptions, Verification};
 use super::bindings::setu::connector::types::{self, Error, ErrorKind};
+use super::lookup::look_up;
 use super::network::Network;
 use super::state::State;
 use super::tls;
@@ -75,6 +77,7 @@ impl net::HostConnection for State {
         let (progress, network) = (self.progress.clone(), self.network.clone());
         match progress.waiting(connect(&network, &endpoint)).await {
             Ok(stream) => {
+                progress.mark();
                 let connection = NetConnection {
                     endpoint,
                     transport: Transport::Plain(stream),
@@ -97,7 +100,11 @@ impl net::HostConnection for State {
     ) -> wasmtime::Result<Result<(), Error>> {
         let progress = self.progress.clone();
         let connection = self.table.get_mut(&connection)?;
-        Ok(progress.waiting(connection.start_tls(options)).await)
+        let started = progress.waiting(connection.start_tls(options)).await;
+        if started.is_ok() {
+            progress.mark();
+        }
+        Ok(started)
     }
 
     async fn read(
@@ -107,7 +114,11 @@ impl net::HostConnection for State {
     ) -> wasmtime::Result<Result<Vec<u8>, Error>> {
         let progress = self.progress.clone();
         let connection = self.table.get_mut(&connection)?;
-        Ok(progress.waiting(connection.read(max)).await)
+        let read = progress.waiting(connection.read(max)).await;
+        if read.as_ref().is_ok_and(|bytes| !bytes.is_empty()) {
+            progress.mark();
+        }
+        Ok(read)
     }
 
     async fn write(
@@ -117,7 +128,11 @@ impl net::HostConnection for State {
     ) -> wasmtime::Result<Result<(), Error>> {
         let progress = self.progress.clone();
         let connection = self.table.get_mut(&connection)?;
-        Ok(progress.waiting(connection.write(&bytes)).await)
+        let written = progress.waiting(connection.write(&bytes)).await;
+        if written.is_ok() && !bytes.is_empty() {
+            progress.mark();
+        }
+        Ok(written)
     }
 
     async fn drop(&mut self, connection: Resource<NetConnection>) -> wasmtime::Result<()> {
@@ -283,15 +298,14 @@ async fn addresses(network: &Network, endpoint: &Endpoint) -> Result<Vec<IpAddr>
     if let Some(known) = network.resolved(name) {
         return Ok(known);
     }
-    let found = match tokio::net::lookup_host((name.as_str(), endpoint.port)).await {
-        Ok(found) => found.map(|address| address.ip()).collect::<Vec<_>>(),
-        Err(cause) => {
-            return Err(error(
-                ErrorKind::Unreachable,
-                format!("cannot reach {endpoint}: the name `{name}` does not resolve: {cause}"),
-            ));
-        }
-    };
+    let counted = network.count_name(name);
+    counted.map_err(|refusal| error(ErrorKind::Denied, refusal))?;
+    let found = look_up(name).await.map_err(|cause| {
+        error(
+            ErrorKind::Unreachable,
+            format!("cannot reach {endpoint}: the name `{name}` does not resolve: {cause}"),
+        )
+    })?;
     let (admitted, special): (Vec<_>, Vec<_>) = found
         .into_iter()
         .partition(|ip| network.admits(*ip, endpoint.port));
@@ -309,8 +323,7 @@ async fn addresses(network: &Network, endpoint: &Endpoint) -> Result<Vec<IpAddr>
             format!("cannot reach {endpoint}: {reason}"),
         ));
     }
-    let kept = network.keep(name, &admitted);
-    kept.map_err(|refusal| error(ErrorKind::Denied, refusal))?;
+    network.keep(name, &admitted);
     Ok(admitted)
 }
 
@@ -328,7 +341,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::super::denials::Denials;
-    use super::super::network::Subject;
+    use super::super::network::{MAX_NAMES, Subject};
     use super::super::secrets::Secrets;
     use super::super::tls::tests::server;
     use super::*;
@@ -382,6 +395,25 @@ mod tests {
     fn run<T>(test: impl Future<Output = T>) -> T {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().build().unwrap().block_on(test)
+    }
+
+    #[test]
+    fn a_name_that_does_not_resolve_counts_like_any_other() {
+        run(async {
+            let network = network(Tls::Any);
+            let mut kinds = Vec::new();
+            for n in 0..MAX_NAMES - 1 {
+                assert_eq!(network.count_name(&format!("n{n}.example")), Ok(()));
+            }
+            for name in ["a.invalid", "b.invalid"] {
+                let endpoint = Endpoint {
+                    host: Host::parse(name).unwrap(),
+                    port: 1,
+                };
+                kinds.push(addresses(&network, &endpoint).await.unwrap_err().kind);
+            }
+            assert_eq!(kinds, [ErrorKind::Unreachable, ErrorKind::Denied]);
+        });
     }
 
     #[track_caller]

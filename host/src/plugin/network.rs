@@ -21,7 +21,7 @@ use crate::policy::Tls;
 const MAX_REFUSALS: usize = 4;
 /// The most names, and addresses of names, that one instance gets to know. A grant on all hosts below a name would
 /// otherwise let it fill the host's memory.
-const MAX_NAMES: usize = 1_000;
+pub(super) const MAX_NAMES: usize = 1_000;
 const MAX_PINNED: usize = 10_000;
 
 /// Whose network it is, for messages and the log.
@@ -52,7 +52,7 @@ struct Shared {
 struct Seen {
     /// What each name resolved to, for `net`.
     addresses: HashMap<String, Vec<IpAddr>>,
-    /// The names that WASI's sockets looked up.
+    /// The names that were looked up, whatever came of it.
     names: HashSet<String>,
     /// What WASI's sockets may connect to, because a lookup gave the address.
     pinned: HashSet<SocketAddr>,
@@ -104,16 +104,26 @@ impl Network {
             self.refuse_endpoint(&format!("{shown}:PORT"));
             return None;
         };
+        match &host {
+            Host::Name(name) => self.count_name(name).ok().map(|()| host),
+            Host::Ip(_) => Some(host),
+        }
+    }
+
+    /// Counts a name that is about to be looked up; an error says that it is one too many.
+    pub(super) fn count_name(&self, name: &str) -> Result<(), String> {
         let mut state = self.lock();
-        let text = host.to_string();
-        let admitted = state.names.contains(&text) || state.names.len() < MAX_NAMES;
-        if admitted {
-            state.names.insert(text);
-            return Some(host);
+        if state.names.contains(name) {
+            return Ok(());
+        }
+        if state.names.len() < MAX_NAMES {
+            state.names.insert(name.to_owned());
+            return Ok(());
         }
         drop(state);
-        self.refuse(too_many_names());
-        None
+        Err(self.refuse(format!(
+            "the sandbox refused a name: one instance may look up {MAX_NAMES}"
+        )))
     }
 
     /// Whether an address that a name resolved to may be used on this port: not if it is special, unless it is
@@ -193,14 +203,9 @@ impl Network {
         self.lock().addresses.get(name).cloned()
     }
 
-    /// Keeps what a name resolved to; an error says that it is one too many.
-    pub(super) fn keep(&self, name: &str, addresses: &[IpAddr]) -> Result<(), String> {
-        let mut state = self.lock();
-        if state.addresses.len() >= MAX_NAMES {
-            return Err(too_many_names());
-        }
-        state.addresses.insert(name.to_owned(), addresses.to_vec());
-        Ok(())
+    /// Keeps what a name resolved to.
+    pub(super) fn keep(&self, name: &str, addresses: &[IpAddr]) {
+        self.lock().addresses.insert(name.to_owned(), addresses.to_vec());
     }
 
     /// What was refused since the last call of this.
@@ -254,10 +259,6 @@ impl Network {
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn too_many_names() -> String {
-    format!("the sandbox refused a name: one instance may look up {MAX_NAMES}")
 }
 
 #[cfg(test)]
@@ -371,12 +372,17 @@ mod tests {
     fn an_instance_cannot_look_names_up_without_end() {
         let network = network(&["*.example:1"]);
         for n in 0..MAX_NAMES {
-            assert!(network.may_resolve(&format!("n{n}.example")).is_some());
-            assert_eq!(network.keep(&format!("n{n}.example"), &[]), Ok(()));
+            // By either way out.
+            match n % 2 {
+                0 => assert!(network.may_resolve(&format!("n{n}.example")).is_some()),
+                _ => assert_eq!(network.count_name(&format!("n{n}.example")), Ok(())),
+            }
         }
-        assert!(network.may_resolve("n0.example").is_some());
+        assert!(network.may_resolve("n1.example").is_some());
+        assert_eq!(network.count_name("n0.example"), Ok(()));
         assert!(network.may_resolve("one-more.example").is_none());
-        assert!(network.keep("one-more.example", &[]).is_err());
+        assert!(network.count_name("one-more.example").is_err());
+        assert!(network.take_refusals()[0].contains("one instance may look up 1000"));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::{address, printable};
 /// Shorter secrets stand in every other word, and hiding them would hide nothing but the messages.
 const MIN_BYTES: usize = 4;
 const MASK: &str = "***";
+/// The most bytes that stand for one byte of a secret: `%XX`.
+const MAX_SPELLING: usize = 3;
 
 /// The secrets of one configuration.
 #[derive(Clone, Default)]
@@ -50,21 +52,36 @@ impl Secrets {
 
     /// The text with every secret in it replaced.
     pub(super) fn scrub(&self, text: &str) -> String {
-        let mut scrubbed = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(char) = rest.chars().next() {
-            match self.0.iter().find_map(|secret| spelt(secret, rest.as_bytes())) {
+        self.scrub_from(text, 0)
+    }
+
+    /// The end of the text, from so many bytes on, with every secret in it replaced, also one that begins before.
+    pub(super) fn scrub_from(&self, text: &str, from: usize) -> String {
+        let mut scrubbed = String::with_capacity(text.len() - from);
+        let mut at = 0;
+        while let Some(char) = text[at..].chars().next() {
+            let rest = &text.as_bytes()[at..];
+            match self.0.iter().find_map(|secret| spelt(secret, rest)) {
                 Some(length) => {
-                    scrubbed.push_str(MASK);
-                    rest = &rest[length..];
+                    at += length;
+                    if at > from {
+                        scrubbed.push_str(MASK);
+                    }
                 }
                 None => {
-                    scrubbed.push(char);
-                    rest = &rest[char.len_utf8()..];
+                    if at >= from {
+                        scrubbed.push(char);
+                    }
+                    at += char.len_utf8();
                 }
             }
         }
         scrubbed
+    }
+
+    /// The most bytes that a spelling of one of them has.
+    pub(super) fn longest(&self) -> usize {
+        self.0.first().map_or(0, |secret| secret.len() * MAX_SPELLING)
     }
 }
 

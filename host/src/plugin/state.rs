@@ -6,7 +6,6 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use super::files::GrantedFiles;
 use super::limits::Limiter;
 use super::log::GuestLog;
-use super::lookup::Lookups;
 use super::network::Network;
 use super::progress::Progress;
 use super::share::Share;
@@ -18,7 +17,6 @@ pub(super) struct State {
     pub(super) limiter: Limiter,
     pub(super) log: GuestLog,
     pub(super) network: Network,
-    pub(super) lookups: Lookups,
     pub(super) files: GrantedFiles,
     pub(super) progress: Progress,
     pub(super) share: Share,

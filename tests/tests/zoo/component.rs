@@ -88,7 +88,15 @@ fn nobody_forges_a_line() {
 /// The configuration is checked by the host, where no limit of the connector's holds.
 #[test]
 fn a_schema_that_would_take_for_ever_is_refused() {
-    assert_refused("explosion", &liar("explosion"), &["source configuration"]);
+    for (lie, rule) in [
+        ("explosion", "multiplies by its references"),
+        ("explosion in disguise", "multiplies by its references"),
+        ("endless chain", "is more than 500 levels deep"),
+        ("endless chain of anchors", "refers to `#a0`"),
+        ("many patterns", "bytes of regular expressions"),
+    ] {
+        assert_refused(lie, &liar(lie), &["source configuration", rule]);
+    }
 }
 
 /// `describe` has limits of its own, which no setting changes.

@@ -21,6 +21,7 @@ pub(crate) fn act(config: &Config) -> Result<(), Error> {
         "try" => tries(config),
         "std" => told(talk_std(config.text("target"))),
         "std ungranted" => told(talk_std(config.text("ungranted"))),
+        "retry" => retry(config.text("target")),
         "net" => return talk_net(config.text("target"), None),
         "net ungranted" => return talk_net(config.text("ungranted"), None),
         "tls" => return talk_net(config.text("target"), Some(config)),
@@ -89,6 +90,7 @@ fn forbidden_writes(out: &str) -> String {
         ("hard link", fs::hard_link(at("a.csv"), at("b.csv")).is_ok()),
         ("lock", fs::write(at("setu.lock"), "a").is_ok()),
         ("code", fs::write(at("x.wasm"), "a").is_ok()),
+        ("code through a link", fs::write(at("link.csv"), "a").is_ok()),
         ("rename to code", fs::rename(at("a.csv"), at("x.cwasm")).is_ok()),
         ("remove code", fs::remove_file(at("there.wasm")).is_ok()),
         ("rename code", fs::rename(at("there.wasm"), at("c.csv")).is_ok()),
@@ -149,6 +151,13 @@ pub(crate) fn knock(config: &Config) {
     for _ in 0..2 {
         drop(Connection::connect(host, port));
     }
+}
+
+/// Tries without end to reach a server that refuses.
+fn retry(target: &str) -> String {
+    let (host, port) = split(target);
+    while Connection::connect(host, port).is_err() {}
+    "connected".to_owned()
 }
 
 /// Asks for TLS as a client of Postgres does, and then speaks in clear text, as one would that makes do without.

@@ -53,6 +53,10 @@ pub(crate) fn describe() -> Description {
         "foreign schema" => with_schema(r#"{"$ref": "http://169.254.169.254/schema"}"#.into()),
         "circle" => with_schema(CIRCLE.into()),
         "explosion" => with_schema(explosion()),
+        "explosion in disguise" => with_schema(explosion().replace("#/$defs/", "#/$def%73/")),
+        "endless chain" => with_schema(chain(|n| format!("#/$def%73/{n}"), "")),
+        "endless chain of anchors" => with_schema(chain(|n| format!("#a{n}"), r#""$anchor": "a{n}", "#)),
+        "many patterns" => with_schema(patterns()),
         "long summary" => Description {
             summary: "s".repeat(20 << 20),
             ..truth
@@ -66,6 +70,28 @@ pub(crate) fn describe() -> Description {
         "panic" => panic!("it has no name"),
         _ => truth,
     }
+}
+
+/// Each definition refers to the next one, so that checking anything takes stack for 10,000.
+fn chain(reference: impl Fn(u32) -> String, name: &str) -> String {
+    let definition = |n: u32| {
+        let name = name.replace("{n}", &n.to_string());
+        format!(r#""{n}": {{{name}"$ref": "{}"}}"#, reference(n + 1))
+    };
+    let definitions: Vec<_> = (0..10_000).map(definition).collect();
+    let last = name.replace("{n}", "10000");
+    format!(
+        r#"{{"$ref": "{}", "$defs": {{{}, "10000": {{{last}"type": "object"}}}}}}"#,
+        reference(0),
+        definitions.join(", ")
+    )
+}
+
+/// Expressions that are short to write, and take a megabyte each when they are compiled.
+fn patterns() -> String {
+    let pattern = |n| format!(r#"{{"pattern": "(\\w{{99}}){{9}}x|(\\W{{99}}){{9}}y|{n}"}}"#);
+    let patterns: Vec<_> = (0..20_000).map(pattern).collect();
+    format!(r#"{{"anyOf": [{}]}}"#, patterns.join(", "))
 }
 
 /// Each definition refers to the next one twice, so that checking anything takes 2^60 steps.
