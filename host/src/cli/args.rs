@@ -89,6 +89,8 @@ pub(super) enum Verb {
     Show(ShowArguments),
     /// Print the staged rows of a stream
     Cat(CatArguments),
+    /// Give up a run that has not come to its end: nothing goes on with it, and no run waits for it
+    GiveUp(GiveUpArguments),
     /// Remove old runs of a pipeline, and staged objects that no manifest names
     Gc(GcArguments),
     /// Look at connectors
@@ -133,15 +135,6 @@ pub(super) struct CopyArguments {
     pub(super) report: Option<PathBuf>,
 }
 
-/// For verbs that load.
-#[derive(Clone, Debug, Args)]
-pub(super) struct GiveUpArgument {
-    /// Load streams although this run has appended some of their rows and not come to its end; its rows stay, and it is
-    /// not gone on with
-    #[arg(long, value_name = "RUN", value_parser = run_id)]
-    pub(super) give_up: Option<String>,
-}
-
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
     #[command(flatten)]
@@ -152,8 +145,6 @@ pub(super) struct RunArguments {
     /// Whether rows go through the blob store
     #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
     pub(super) mode: ModeArgument,
-    #[command(flatten)]
-    pub(super) give_up: GiveUpArgument,
     #[command(flatten)]
     pub(super) copy: CopyArguments,
 }
@@ -200,9 +191,22 @@ pub(super) struct LoadArguments {
     #[arg(long)]
     pub(super) wait: bool,
     #[command(flatten)]
-    pub(super) give_up: GiveUpArgument,
-    #[command(flatten)]
     pub(super) copy: CopyArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The rows that it has committed stay where they are, and the next run brings them again."
+)]
+pub(super) struct GiveUpArguments {
+    #[command(flatten)]
+    pub(super) job: JobArguments,
+    /// The run's id
+    #[arg(long, value_name = "ID", value_parser = run_id)]
+    pub(super) run: String,
+    /// Print JSON: each stream that it had begun to load, with the rows committed
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -439,8 +443,8 @@ mod tests {
                 "run `../x` must start with a letter or digit",
             ),
             ("run p.yaml --parallel 0", "--parallel <N>"),
-            ("load p.yaml --run r --give-up ..", "--give-up <RUN>"),
-            ("extract p.yaml --run r --give-up x", "'--give-up'"),
+            ("give-up p.yaml", "--run <ID>"),
+            ("give-up p.yaml --run ..", "run `..` must start with"),
             ("preview p.yaml --rows 0", "--rows <N>"),
             ("show r --pipeline p --job j", "cannot be used with"),
             ("check p.yaml -v --log-level info", "cannot be used with"),

@@ -12,6 +12,7 @@ mod defects;
 mod discover;
 mod failure;
 mod gc;
+mod give_up;
 mod logging;
 mod output;
 mod plan;
@@ -69,6 +70,7 @@ fn carry_out(arguments: Arguments, console: &logging::Console) -> Result<(), Fai
         Verb::Runs(arguments) => runs::runs(&arguments),
         Verb::Show(arguments) => show::show(&arguments),
         Verb::Cat(arguments) => cat::cat(&arguments),
+        Verb::GiveUp(arguments) => give_up::give_up(&arguments, console),
         Verb::Gc(arguments) => gc::gc(&arguments, console),
         Verb::Plugin(arguments) => plugin::plugin(&arguments, console),
     }

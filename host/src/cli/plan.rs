@@ -15,7 +15,7 @@ use crate::blob::Blob;
 use crate::connector::{CursorWindow, ReadRequest, Role, Source, WriteMode};
 use crate::pipeline::{LimitSpec, Selected, select};
 use crate::plugin::EffectiveGrant;
-use crate::runner::{read_state, unfinished};
+use crate::runner::{read_state, unfinished, window_start};
 use crate::staging::RunLayout;
 
 /// Shows the plan, and writes the job where one is asked for.
@@ -145,9 +145,15 @@ impl Store {
         let (Some(blob), Some(cursor)) = (&self.blob, &stream.cursor) else {
             return Ok(None);
         };
-        let state = read_state(&**blob, &self.layout, &stream.stream.name)?;
-        let reached = state.as_ref().and_then(|state| state.reached_by(cursor));
-        Ok(reached.map(|reached| reached.cursor.clone()))
+        let name = &stream.stream.name;
+        let state = read_state(&**blob, &self.layout, name)?;
+        Ok(window_start(
+            &self.layout,
+            name,
+            state.as_ref(),
+            cursor,
+            stream.write,
+        )?)
     }
 
     /// The run that `setu run` would go on with.

@@ -7,7 +7,7 @@ use super::args::{CopyArguments, ExtractArguments, JobArguments, LoadArguments, 
 use super::failure::Failure;
 use super::logging::Console;
 use super::output::{Output, json};
-use super::session::Session;
+use super::session::{Loaded, Session};
 use super::text::{counted, duration, size};
 use crate::blob;
 use crate::connector::Role;
@@ -18,75 +18,28 @@ use crate::runner::{self, Environment, Half, Mode, Options, Report, Status};
 const DIRECT_MAX_ROWS: &str = "SETU_DIRECT_MAX_ROWS";
 
 pub(super) fn run(arguments: RunArguments, console: &Console) -> Result<(), Failure> {
-    let RunArguments {
-        job,
-        run,
-        mode,
-        give_up,
-        copy,
-    } = arguments;
-    let wanted = Wanted {
-        half: Half::Both,
-        run,
-        mode: mode.into(),
-        give_up: give_up.give_up,
-    };
-    carry_out(&job, wanted, copy, console)
+    let RunArguments { job, run, mode, copy } = arguments;
+    carry_out(&job, Half::Both, run, mode.into(), copy, console)
 }
 
 pub(super) fn extract(arguments: ExtractArguments, console: &Console) -> Result<(), Failure> {
     let ExtractArguments { job, run, copy } = arguments;
-    let wanted = Wanted {
-        half: Half::Extract,
-        run: Some(run),
-        mode: Mode::Staged,
-        give_up: None,
-    };
-    carry_out(&job, wanted, copy, console)
+    carry_out(&job, Half::Extract, Some(run), Mode::Staged, copy, console)
 }
 
 pub(super) fn load(arguments: LoadArguments, console: &Console) -> Result<(), Failure> {
-    let LoadArguments {
-        job,
-        run,
-        wait,
-        give_up,
-        copy,
-    } = arguments;
-    let wanted = Wanted {
-        half: Half::Load { wait },
-        run: Some(run),
-        mode: Mode::Staged,
-        give_up: give_up.give_up,
-    };
-    carry_out(&job, wanted, copy, console)
-}
-
-/// What tells the three verbs apart.
-struct Wanted {
-    half: Half,
-    run: Option<String>,
-    mode: Mode,
-    give_up: Option<String>,
+    let LoadArguments { job, run, wait, copy } = arguments;
+    carry_out(&job, Half::Load { wait }, Some(run), Mode::Staged, copy, console)
 }
 
 fn carry_out(
     job: &JobArguments,
-    wanted: Wanted,
+    half: Half,
+    run: Option<String>,
+    mode: Mode,
     copy: CopyArguments,
     console: &Console,
 ) -> Result<(), Failure> {
-    let Wanted {
-        half,
-        run,
-        mode,
-        give_up,
-    } = wanted;
-    if let Some(run) = run.as_ref().filter(|run| give_up.as_ref() == Some(run)) {
-        return Err(Failure::wrong(format!(
-            "--give-up: run {run} cannot be given up and gone on with at once; name another with --run"
-        )));
-    }
     let options = Options {
         half,
         run,
@@ -98,7 +51,6 @@ fn carry_out(
             .or_else(|| std::thread::available_parallelism().ok())
             .map_or(1, Into::into),
         take_over: copy.take_over,
-        give_up,
     };
     if let Some(path) = &copy.report {
         check_report(path)?;
@@ -110,13 +62,7 @@ fn carry_out(
         Half::Load { .. } => &[Role::Destination],
     };
     let loaded = session.load(job, roles)?;
-    let environment = Environment {
-        source: loaded.plugin(Role::Source).ok().cloned(),
-        destination: loaded.plugin(Role::Destination).ok().cloned(),
-        blob: crash::blob(blob::from_spec(&loaded.job.staging)?),
-        cancel: session.cancel.clone(),
-        observer: console.observer(),
-    };
+    let environment = environment(&session, &loaded, console)?;
     let report = runner::run(&loaded.job, &options, &environment)?;
     console.line(&summary(&report, half));
     let failure = Failure::of_report(&report);
@@ -129,6 +75,21 @@ fn carry_out(
             Failure::all(failure.into_iter().chain(written).collect())
         }
     }
+}
+
+/// What a run needs from this process.
+pub(super) fn environment(
+    session: &Session,
+    loaded: &Loaded,
+    console: &Console,
+) -> Result<Environment, Failure> {
+    Ok(Environment {
+        source: loaded.plugin(Role::Source).ok().cloned(),
+        destination: loaded.plugin(Role::Destination).ok().cloned(),
+        blob: crash::blob(blob::from_spec(&loaded.job.staging)?),
+        cancel: session.cancel.clone(),
+        observer: console.observer(),
+    })
 }
 
 /// The limit of direct copies, of what the variable holds.
@@ -194,8 +155,18 @@ fn summary(report: &Report, half: Half) -> String {
         );
     }
     if failed > 0 {
+        let is_failed = |stream: &&runner::StreamReport| stream.status == Status::Failed;
+        let way_out = match report
+            .streams
+            .iter()
+            .filter(is_failed)
+            .all(|stream| stream.run_over)
+        {
+            true => "it cannot be gone on with, so start a new run".to_owned(),
+            false => format!("the same command with `--run {run}` goes on where it stopped"),
+        };
         return format!(
-            "run {run}: {failed} of {} failed: the same command with `--run {run}` goes on where it stopped",
+            "run {run}: {failed} of {} failed: {way_out}",
             counted(total, "stream")
         );
     }
@@ -281,5 +252,13 @@ mod tests {
         ] {
             assert_eq!(summary(&report(statuses), half), expected);
         }
+        let mut over = report(&[Done, Failed, Failed]);
+        over.streams[1].run_over = true;
+        assert!(summary(&over, Half::Both).ends_with("goes on where it stopped"));
+        over.streams[2].run_over = true;
+        assert_eq!(
+            summary(&over, Half::Both),
+            "run r: 2 of 3 streams failed: it cannot be gone on with, so start a new run"
+        );
     }
 }

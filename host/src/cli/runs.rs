@@ -114,6 +114,7 @@ pub(super) fn run_status(status: RunStatus, at_work: Option<&LeaseRecord>) -> St
         (_, Some(lease)) => format!("running ({})", lease.process),
         (RunStatus::Running, None) => "unfinished".to_owned(),
         (RunStatus::Failed, None) => "failed".to_owned(),
+        (RunStatus::GivenUp, None) => "given up".to_owned(),
     }
 }
 

@@ -65,7 +65,7 @@ impl Store {
     ) -> Result<Option<LeaseRecord>, Failure> {
         match record.status {
             RunStatus::Done => Ok(None),
-            RunStatus::Running | RunStatus::Failed => Ok(at_work(&*self.blob, layout)?),
+            RunStatus::Running | RunStatus::Failed | RunStatus::GivenUp => Ok(at_work(&*self.blob, layout)?),
         }
     }
 

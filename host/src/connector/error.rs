@@ -44,6 +44,8 @@ pub enum ErrorKind {
     Staging,
     /// The user interrupted the run.
     Interrupted,
+    /// The run cannot be loaded any more, however often it is tried: a new one can.
+    RunOver,
 }
 
 /// Why a stream failed. Its `Display` is the whole story for a person: the connector and call where there is one,

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use super::lease::{Leases, Side, at_work};
 use super::record::{RunRecord, RunStatus, read_record};
+use super::state::read_state;
 use crate::blob::{Blob, Key, ObjectInfo};
 use crate::connector::{ErrorKind, Result};
 use crate::record::StreamName;
@@ -22,7 +23,7 @@ pub struct Retention {
     pub older_than: Duration,
     /// So many of the newest runs are kept, whatever their age.
     pub keep_last: usize,
-    /// Also remove runs that have not come to an end, and with them rows that were never loaded.
+    /// Also remove runs that have not come to an end, or that a stream waits for, and with them rows that were never loaded.
     pub unfinished: bool,
     /// Remove nothing, only say what would be removed.
     pub dry_run: bool,
@@ -66,8 +67,9 @@ pub fn collect(blob: &Arc<dyn Blob>, any_run: &RunLayout, retention: &Retention)
     for run in &found {
         let (layout, record, objects) = run;
         let whole = !newest.contains(layout.run())
-            && (retention.unfinished || has_ended(record.as_ref(), objects))
-            && is_old(objects, retention.older_than, SystemTime::now());
+            && is_old(objects, retention.older_than, SystemTime::now())
+            && (retention.unfinished
+                || has_ended(record.as_ref(), objects) && !is_waited_for(&**blob, layout, record.as_ref())?);
         collected.extend(collect_run(blob, run, whole, retention)?);
     }
     Ok(collected)
@@ -95,6 +97,21 @@ fn has_ended(record: Option<&RunRecord>, objects: &[ObjectInfo]) -> bool {
             .iter()
             .any(|object| object.key.as_str().ends_with("/_manifest.json")),
     }
+}
+
+/// Whether a stream waits for the run to finish its load of it, or to be gone over: its record says which.
+fn is_waited_for(blob: &dyn Blob, layout: &RunLayout, record: Option<&RunRecord>) -> Result<bool> {
+    let streams = record.into_iter().flat_map(|record| &record.streams);
+    for stream in streams.filter(|stream| stream.window().is_some()) {
+        let Ok(name) = stream.stream.parse::<StreamName>() else {
+            continue;
+        };
+        let state = read_state(blob, layout, &name)?;
+        if state.is_some_and(|state| state.loading.as_deref() == Some(layout.run())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the newest of these objects is that old.
@@ -323,6 +340,44 @@ mod tests {
                 "ws/default/pl/p/state/s.json"
             ]
         );
+    }
+
+    #[test]
+    fn a_run_that_a_stream_waits_for_stays() {
+        let blob = store();
+        let stream = StreamName::bare("s");
+        let state = layout("b").state(&stream);
+        let incremental = serde_json::json!([{
+            "stream": "s", "read": "incremental", "write": "append", "cursor": "n", "status": "failed",
+        }]);
+        let mut json: serde_json::Value =
+            serde_json::to_value(read_record(&*blob, &layout("b").run_record()).expect("it is read"))
+                .expect("JSON");
+        json["streams"] = incremental;
+        put(
+            &blob,
+            layout("b").run_record().as_str(),
+            json.to_string().as_bytes(),
+        );
+        for (loading, expected) in [("b", &["a", "d"][..]), ("a", &["b"])] {
+            let json = format!(r#"{{"stream":"s","loading":"{loading}","updatedAt":""}}"#);
+            put(&blob, state.as_str(), json.as_bytes());
+            assert_eq!(
+                removed(&blob, retention(Duration::ZERO)),
+                whole(expected, 5),
+                "{loading}"
+            );
+        }
+        // Nobody knows which run waits where the state is damaged.
+        let blob = store();
+        put(
+            &blob,
+            layout("b").run_record().as_str(),
+            json.to_string().as_bytes(),
+        );
+        put(&blob, state.as_str(), b"{");
+        let error = collect(&blob, &layout("x"), &retention(Duration::ZERO)).expect_err("it is damaged");
+        assert!(error.message().contains(state.as_str()), "{error}");
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub(super) struct Claims {
     pub(super) run: String,
     /// How many marks the whole load has.
     pub(super) marks: u64,
-    pub(super) is_first_attempt: bool,
+    /// An earlier attempt of the run may have committed rows.
+    pub(super) has_begun: bool,
     /// The destination remembers marks and rows over all attempts.
     pub(super) transactional: bool,
 }
@@ -61,7 +62,7 @@ impl<'a> GuardedWriter<'a> {
     /// Before rows may come to stay. A load without rows leaves the stream to others.
     fn take_turn(&mut self) -> Result<()> {
         if let Some(turn) = self.turn.as_ref().filter(|_| self.rows > 0 && !self.has_turn) {
-            turn.take()?;
+            turn.take(&*self.fence)?;
             self.has_turn = true;
         }
         Ok(())
@@ -101,25 +102,25 @@ impl<'a> GuardedWriter<'a> {
 impl Claims {
     fn check_mark(&self, mark: u64) -> Result<()> {
         let Claims { run, marks, .. } = self;
+        if mark > 0 && !self.has_begun && self.transactional {
+            let message = format!(
+                "mark {mark} is committed, it says, and this run has committed nothing yet: either run `{run}` was used \
+                 before and removed since, so take another id, or the connector broke the contract"
+            );
+            return Err(Error::new(ErrorKind::RunOver, message).at(self.call("committed")));
+        }
         if mark > *marks {
             return Err(self.broken(
                 "committed",
                 format!("mark {mark} is committed, it says, and the load has {marks} of them"),
             ));
         }
-        if mark > 0 && self.is_first_attempt && self.transactional {
-            let message = format!(
-                "mark {mark} is committed, it says, and this is the load's first attempt: either run `{run}` was used \
-                 before and removed since, so take another id, or the connector broke the contract"
-            );
-            return Err(Error::new(ErrorKind::Conflict, message).at(self.call("committed")));
-        }
         Ok(())
     }
 
     fn check_rows(&self, said: u64, given: u64) -> Result<()> {
         // What remembers nothing counts the rows of its last attempt.
-        if said == given || !self.transactional && !self.is_first_attempt {
+        if said == given || !self.transactional && self.has_begun {
             return Ok(());
         }
         Err(self.broken(
@@ -181,12 +182,12 @@ mod tests {
     use crate::connector::WriteMode;
     use crate::staging::Unfenced;
 
-    fn claims(is_first_attempt: bool, transactional: bool) -> Claims {
+    fn claims(has_begun: bool, transactional: bool) -> Claims {
         Claims {
             place: "connector c 1.0.0, stream s".into(),
             run: "r".into(),
             marks: 3,
-            is_first_attempt,
+            has_begun,
             transactional,
         }
     }
@@ -230,7 +231,7 @@ mod tests {
         ];
         for (fence, expected) in fences {
             let done = Mutex::default();
-            let mut writer = GuardedWriter::new(Box::new(Noted(&done)), fence, None, claims(true, true));
+            let mut writer = GuardedWriter::new(Box::new(Noted(&done)), fence, None, claims(false, true));
             let (commit, finish) = (writer.commit(1), writer.finish(None));
             assert_eq!(commit.is_ok(), finish.is_ok());
             drop(writer);
@@ -293,7 +294,7 @@ mod tests {
                 Box::new(Failing(fails)),
                 Arc::new(Unfenced),
                 Some(turn),
-                claims(true, transactional),
+                claims(false, transactional),
             );
             writer.goes_on_after(rows_before);
             if rows {
@@ -310,14 +311,14 @@ mod tests {
         for transactional in [true, false] {
             let blob: Arc<dyn Blob> = Arc::new(Memory::default());
             turn(&blob, "other", WriteMode::Append)
-                .take()
+                .take(&Unfenced)
                 .expect("nobody is at it");
             let done = Mutex::default();
             let mut writer = GuardedWriter::new(
                 Box::new(Noted(&done)),
                 Arc::new(Unfenced),
                 Some(turn(&blob, "a", WriteMode::Append)),
-                claims(true, transactional),
+                claims(false, transactional),
             );
             assert_eq!(writer.write(two_rows()).is_ok(), transactional);
             assert!(writer.commit(1).is_err() && writer.finish(None).is_err());
@@ -328,34 +329,36 @@ mod tests {
 
     #[test]
     fn a_mark_that_was_never_asked_for_is_not_believed() {
-        for (first, transactional, mark, expected) in [
-            (true, true, 0, None),
-            (false, true, 3, None),
-            (false, true, 4, Some(ErrorKind::BrokenContract)),
-            (true, true, 1, Some(ErrorKind::Conflict)),
+        for (begun, transactional, mark, expected) in [
+            (false, true, 0, None),
+            (true, true, 3, None),
+            (true, true, 4, Some(ErrorKind::BrokenContract)),
+            // Of an earlier run with this id.
+            (false, true, 1, Some(ErrorKind::RunOver)),
+            (false, true, 4, Some(ErrorKind::RunOver)),
             // Its marks are the host's own.
-            (true, false, 1, None),
+            (false, false, 1, None),
         ] {
-            let found = claims(first, transactional).check_mark(mark);
+            let found = claims(begun, transactional).check_mark(mark);
             assert_eq!(
                 found.err().map(|error| error.kind()),
                 expected,
-                "{first} {transactional} {mark}"
+                "{begun} {transactional} {mark}"
             );
         }
     }
 
     #[test]
     fn a_number_of_rows_is_held_against_what_was_given() {
-        for (first, transactional, said, believed) in [
-            (true, true, 10, true),
-            (true, true, 9, false),
-            (false, true, 11, false),
-            (true, false, 9, false),
-            (false, false, 4, true),
+        for (begun, transactional, said, believed) in [
+            (false, true, 10, true),
+            (false, true, 9, false),
+            (true, true, 11, false),
+            (false, false, 9, false),
+            (true, false, 4, true),
         ] {
-            let found = claims(first, transactional).check_rows(said, 10);
-            assert_eq!(found.is_ok(), believed, "{first} {transactional} {said}");
+            let found = claims(begun, transactional).check_rows(said, 10);
+            assert_eq!(found.is_ok(), believed, "{begun} {transactional} {said}");
         }
     }
 }

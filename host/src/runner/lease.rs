@@ -105,23 +105,30 @@ pub(super) fn holder(blob: &dyn Blob, layout: &RunLayout, side: Side) -> Result<
     Ok(lease.filter(LeaseRecord::lives))
 }
 
+/// How it ended to shut a process out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ShutOut {
+    /// It counts as a further attempt, and this is its number.
+    Done(u64),
+    /// This process is at work: nothing has happened.
+    AtWork(LeaseRecord),
+}
+
 /// Sees that a dead process which held a half of a run can make nothing durable any more, should it not be dead.
-/// Answers the lease of the process that is at work on it, if one is: then nothing happens.
-pub(super) fn shut_out(blob: &dyn Blob, layout: &RunLayout, side: Side) -> Result<Option<LeaseRecord>> {
+/// `after`: attempts that are known otherwise.
+pub(super) fn shut_out(blob: &dyn Blob, layout: &RunLayout, side: Side, after: u64) -> Result<ShutOut> {
     let key = side.key(layout);
     loop {
-        let (Some(holder), mut seen) = find(blob, &key)? else {
-            return Ok(None); // a holder whose lease has vanished stops by itself
+        let (found, mut seen) = find(blob, &key)?;
+        let attempts = match found {
+            Some(holder) if holder.lives() => return Ok(ShutOut::AtWork(holder)),
+            Some(holder) => holder.attempt,
+            None => 0, // a holder whose lease has vanished stops by itself
         };
-        if holder.lives() {
-            return Ok(Some(holder));
-        }
-        if holder.released {
-            return Ok(None);
-        }
         let now = super::now();
+        let attempt = attempts.max(after) + 1;
         let record = LeaseRecord {
-            attempt: holder.attempt + 1,
+            attempt,
             token: token(),
             process: Process::current(),
             since: now.clone(),
@@ -129,7 +136,7 @@ pub(super) fn shut_out(blob: &dyn Blob, layout: &RunLayout, side: Side) -> Resul
             released: true,
         };
         if put(blob, &key, &record, &mut seen)? {
-            return Ok(None);
+            return Ok(ShutOut::Done(attempt));
         }
     }
 }
@@ -551,10 +558,11 @@ mod tests {
     #[test]
     fn a_dead_holder_is_shut_out_and_a_living_one_is_not() {
         for blob in stores() {
-            let shut = || shut_out(&*blob, &layout(), Side::Load).expect("it can be seen");
-            assert_eq!(shut(), None);
+            let shut = || shut_out(&*blob, &layout(), Side::Load, 7).expect("it can be seen");
+            assert_eq!(shut(), ShutOut::Done(8));
             let lease = take(&blob, false).expect("it is free");
-            assert_eq!(shut().map(|holder| holder.process), Some(Process::current()));
+            let holder = lease.held.lock().record.clone();
+            assert_eq!(shut(), ShutOut::AtWork(holder));
             assert!(lease.fence().check().is_ok());
             // It falls silent elsewhere.
             let silent = LeaseRecord {
@@ -566,10 +574,10 @@ mod tests {
             let (_, mut seen) = find(&*blob, &key).expect("a lease");
             assert!(put(&*blob, &key, &silent, &mut seen).expect("it is put"));
             assert!(lease.fence().check().is_ok(), "the token is its own");
-            assert_eq!(shut(), None);
+            assert_eq!(shut(), ShutOut::Done(10));
             assert!(lease.fence().check().is_err());
             // Whoever goes on with the run is let in, as a further attempt.
-            assert_eq!(take(&blob, false).expect("it is free").attempt(), 3);
+            assert_eq!(take(&blob, false).expect("it is free").attempt(), 11);
         }
     }
 

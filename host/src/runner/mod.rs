@@ -7,6 +7,7 @@
 mod choose;
 mod copy;
 mod gc;
+mod give_up;
 mod guarded;
 mod lease;
 mod marks;
@@ -32,13 +33,14 @@ use crate::plugin::Plugin;
 
 pub use copy::{Commits, Control, Copied, copy};
 pub use gc::{Collected, Retention, collect};
+pub use give_up::{LeftBehind, give_up};
 pub use lease::{LeaseRecord, at_work};
 pub use process::Process;
 pub use record::{
     Attempts, CopyMode, RunRecord, RunStatus, StreamRecord, StreamStatus, list_records, read_record,
     records_among, unfinished,
 };
-pub use state::{Reached, State, read_state};
+pub use state::{Reached, State, read_state, window_start};
 
 /// Which halves one invocation carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +86,6 @@ pub struct Options {
     pub parallel: usize,
     /// Take the run over from a process that is at work on it.
     pub take_over: bool,
-    /// A run that is not gone on with: what it has loaded of a stream half does not keep this run from loading it.
-    pub give_up: Option<String>,
 }
 
 /// What a run needs from the process that it runs in.
@@ -221,6 +221,9 @@ pub struct StreamReport {
     pub denials: u64,
     /// Why it failed.
     pub error: Option<String>,
+    /// No further attempt of this run can help.
+    #[serde(skip)]
+    pub run_over: bool,
 }
 
 /// Whether a stream is done.

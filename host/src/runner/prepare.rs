@@ -6,8 +6,8 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::lease::{Leases, Side};
-use super::record::{CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus, unfinished};
-use super::state::{is_current, read_state};
+use super::record::{CopyMode, RunRecord, RunStatus, SharedRecord, StreamRecord, StreamStatus, unfinished};
+use super::state::{Reached, is_current, read_state};
 use super::stream::RunContext;
 use super::{Environment, Event, Half, Mode, Options};
 use crate::connector::{Error, ErrorKind, Result, Role, WriteMode};
@@ -81,6 +81,13 @@ pub(super) fn prepare<'a>(
             .filter(wanted)
             .for_each(StreamRecord::begun);
     })?;
+    if record.status == RunStatus::GivenUp {
+        let message = format!(
+            "run `{}` was given up, and nothing goes on with it: start a new run",
+            layout.run()
+        );
+        return Err(Error::new(ErrorKind::Conflict, message));
+    }
     let streams = wanted(&record, options, found.discovered)?;
     let names: Vec<_> = streams
         .iter()
@@ -152,9 +159,6 @@ fn find_or_make(job: &Job, options: &Options, environment: &Environment) -> Resu
         if differs.is_none() && is_stale(environment, &layout, &newest, &discovered)? {
             differs = Some("another run has loaded its streams further");
         }
-        if options.give_up.as_ref() == Some(&newest.run) {
-            differs = Some("it is given up");
-        }
         let Some(reason) = differs else {
             return Ok(Found {
                 layout,
@@ -191,14 +195,16 @@ fn is_stale(
         .map(|stream| (stream.stream.as_str(), stream))
         .collect();
     for info in discovered {
-        if let Some(stream) = streams.get(info.name.to_string().as_str())
-            && stream.window().is_some()
-            && !is_current(
-                stream,
-                layout.run(),
-                read_state(&*environment.blob, layout, &info.name)?.as_ref(),
-            )
-        {
+        let stream = streams.get(info.name.to_string().as_str());
+        let Some(stream) = stream.filter(|stream| stream.window().is_some()) else {
+            continue;
+        };
+        let state = match read_state(&*environment.blob, layout, &info.name) {
+            // It concerns this stream alone, and ends it when its turn comes.
+            Err(error) if error.kind() == ErrorKind::Staging => continue,
+            state => state?,
+        };
+        if !is_current(stream, layout.run(), state.as_ref()) {
             return Ok(true);
         }
     }
@@ -223,7 +229,7 @@ fn have_places_of_their_own<'a>(streams: impl Iterator<Item = &'a StreamName>) -
 }
 
 /// What a new run will remember of a stream. Where its window starts is decided when the run begins with it.
-fn stream_record(selected: Selected) -> StreamRecord {
+pub(super) fn stream_record(selected: Selected) -> StreamRecord {
     StreamRecord {
         stream: selected.stream.name.to_string(),
         mode: None,
@@ -233,6 +239,8 @@ fn stream_record(selected: Selected) -> StreamRecord {
         since: None,
         // Rows that tie on the cursor may have come after the last run read it; an upsert takes them twice unharmed.
         since_inclusive: selected.write == WriteMode::Upsert,
+        after: None,
+        load_begun: false,
         high_water_mark: None,
         status: StreamStatus::Pending,
         rows: 0,
@@ -279,8 +287,43 @@ fn adopt(job: &Job, environment: &Environment, layout: &RunLayout) -> Result<Opt
     let infos: Vec<_> = manifests.iter().map(Manifest::info).collect();
     let selected = select(&job.streams, &infos);
     let selected = selected.map_err(|error| Error::new(ErrorKind::Config, error.to_string()))?;
-    let streams = selected.into_iter().map(stream_record).collect();
+    let manifests = manifests.iter().map(|manifest| (&manifest.stream, manifest));
+    let manifests: HashMap<_, _> = manifests.collect();
+    let mut streams = Vec::new();
+    for selected in selected {
+        let name = selected.stream.name.clone();
+        let mut stream = stream_record(selected);
+        if stream.window().is_some() {
+            // Where its window starts only that program knows, but not where others have been since.
+            let state = read_state(&*environment.blob, layout, &name)?;
+            let reached = state.and_then(|state| state.reached);
+            if let (Some(reached), Some(manifest)) = (&reached, manifests.get(&name)) {
+                follows(manifest, reached, stream.write)?;
+            }
+            (stream.mode, stream.after) = (Some(CopyMode::Staged), reached);
+        }
+        streams.push(stream);
+    }
     Ok(Some(RunRecord::new(layout, digest(job, environment), streams)))
+}
+
+/// Refuses rows of which some have been loaded by another run.
+fn follows(manifest: &Manifest, reached: &Reached, write: WriteMode) -> Result<()> {
+    let is_loaded = match write {
+        WriteMode::Upsert => manifest.ends_before(&reached.cursor_field, &reached.cursor),
+        WriteMode::Append | WriteMode::Overwrite => {
+            manifest.begins_at_or_before(&reached.cursor_field, &reached.cursor)
+        }
+    };
+    if !is_loaded {
+        return Ok(());
+    }
+    let message = format!(
+        "stream {} has been loaded further by run `{}`, and loading these rows as well would double some or bring old \
+         versions back: stage what comes after that",
+        manifest.stream, reached.run
+    );
+    Err(Error::new(ErrorKind::RunOver, message))
 }
 
 /// The streams of the run that this invocation is about.
@@ -323,7 +366,7 @@ fn requested(mode: Mode) -> Option<CopyMode> {
     }
 }
 
-fn layout(job: &Job, run: &str) -> Result<RunLayout> {
+pub(super) fn layout(job: &Job, run: &str) -> Result<RunLayout> {
     let layout = RunLayout::new(&job.workspace, &job.pipeline, run);
     layout.map_err(|error| Error::new(ErrorKind::Config, error.to_string()))
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::lease::Side;
+use super::state::Reached;
 use crate::blob::{Blob, BlobError, Body, Key, ObjectInfo, object, object::Seen};
 use crate::connector::{CursorWindow, Error, ErrorKind, Result, WriteMode};
 use crate::pipeline::ReadMode;
@@ -51,6 +52,9 @@ pub enum RunStatus {
     /// Every stream has come to an end, some of them at an error that trying again would only meet again. The next
     /// run starts anew, so that one bad stream does not keep the others from moving; `--run` goes on all the same.
     Failed,
+    /// Somebody said so: nothing goes on with it, and no other run waits for it.
+    #[serde(rename = "given-up")]
+    GivenUp,
 }
 
 /// How often each half of a run was started. A direct copy counts as a load.
@@ -102,6 +106,14 @@ pub struct StreamRecord {
     /// Whether rows that equal `since` belong to the window.
     #[serde(default)]
     pub since_inclusive: bool,
+    /// How far the stream had been loaded when its window was taken, whatever the cursor field was then: once that has
+    /// changed, another run has loaded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Reached>,
+    /// Rows may have come to the destination. Noted before any do, so that what the destination remembers of an earlier
+    /// run with the same id is known for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub load_begun: bool,
     /// The high-water mark of what a direct copy is about to commit: where the state moves after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high_water_mark: Option<String>,
@@ -334,7 +346,9 @@ impl SharedRecord {
             };
             let mut record = stored.clone();
             change(&mut record);
-            record.status = run_status(&record.streams);
+            if record.status != RunStatus::GivenUp {
+                record.status = run_status(&record.streams);
+            }
             if record == stored {
                 match is_fresh {
                     true => return Ok(record),
@@ -402,6 +416,8 @@ mod tests {
             cursor: None,
             since: None,
             since_inclusive: false,
+            after: None,
+            load_begun: false,
             high_water_mark: None,
             status,
             rows: 0,

@@ -96,6 +96,7 @@ fn one(prepared: &Prepared<'_>, planned: &PlannedStream) -> StreamReport {
     };
     if let Some(error) = error {
         report.error = Some(error.to_string());
+        report.run_over = error.kind() == ErrorKind::RunOver;
         note_failure(prepared, &mut report, may_pass(&error));
     }
     context

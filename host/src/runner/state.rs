@@ -2,12 +2,14 @@
 //!
 //! The cursor moves only after a load has finished, and never backwards.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
 use super::record::{StreamRecord, StreamStatus};
 use crate::blob::object::{self, Seen};
 use crate::blob::{Blob, BlobError, Key};
-use crate::connector::{Error, ErrorKind, Result};
+use crate::connector::{Error, ErrorKind, Result, WriteMode};
 use crate::record::{DataType, StreamName};
 use crate::staging::RunLayout;
 use crate::staging::cursor::CursorValue;
@@ -27,7 +29,8 @@ pub struct State {
 }
 
 /// How far a stream has been loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Reached {
     /// The field that the value is of.
     pub cursor_field: String,
@@ -109,14 +112,20 @@ impl State {
 pub fn read_state(blob: &dyn Blob, layout: &RunLayout, stream: &StreamName) -> Result<Option<State>> {
     let key = layout.state(stream);
     let bytes = object::read(blob, &key)?;
-    bytes.map(|bytes| parse(&key, stream, &bytes)).transpose()
+    bytes.map(|bytes| parse(layout, &key, stream, &bytes)).transpose()
 }
 
-fn parse(key: &Key, stream: &StreamName, bytes: &[u8]) -> Result<State> {
-    let state: State = serde_json::from_slice(bytes).map_err(|error| {
-        let message = format!("the state `{key}` cannot be read: {error}");
+fn parse(layout: &RunLayout, key: &Key, stream: &StreamName, bytes: &[u8]) -> Result<State> {
+    let unusable = |reason: &dyn Display| {
+        let message = format!(
+            "the state `{key}` cannot be read: {reason}; mend it, or remove it: a stream without one is read from its start"
+        );
         Error::new(ErrorKind::Staging, message)
-    })?;
+    };
+    let state: State = serde_json::from_slice(bytes).map_err(|error| unusable(&error))?;
+    if let Some(run) = &state.loading {
+        RunLayout::new(layout.workspace(), layout.pipeline(), run).map_err(|error| unusable(&error))?;
+    }
     if state.stream != stream.to_string() {
         let message = format!(
             "the state `{key}` is that of stream {}, not of {stream}",
@@ -127,18 +136,46 @@ fn parse(key: &Key, stream: &StreamName, bytes: &[u8]) -> Result<State> {
     Ok(state)
 }
 
-/// Whether a stream of a run may still be loaded: the state is where the run's window starts, or this very run has
-/// moved it. Otherwise another run has loaded the stream since; loading this one as well would write rows twice, or
-/// put old versions of rows over newer ones.
+/// Where the window of a new run starts; none: at the stream's start. A state of another cursor field says nothing of
+/// that.
+///
+/// # Errors
+/// `config` where all rows would be appended once more because the cursor field is another one now.
+pub fn window_start(
+    layout: &RunLayout,
+    stream: &StreamName,
+    state: Option<&State>,
+    field: &str,
+    write: WriteMode,
+) -> Result<Option<String>> {
+    let reached = state.and_then(|state| state.reached.as_ref());
+    match reached.filter(|_| write == WriteMode::Append) {
+        Some(reached) if reached.cursor_field != field => {
+            let before = &reached.cursor_field;
+            let message = format!(
+                "stream {stream} has been loaded by its cursor `{before}`, and by `{field}` all of its rows would be \
+                 appended once more: keep `cursor: {before}`, or empty the target and remove the state `{}`",
+                layout.state(stream)
+            );
+            Err(Error::new(ErrorKind::Config, message))
+        }
+        _ => {
+            let reached = state.and_then(|state| state.reached_by(field));
+            Ok(reached.map(|reached| reached.cursor.clone()))
+        }
+    }
+}
+
+/// Whether a stream of a run may still be loaded: the state is where it was when the run began with the stream, or this
+/// very run has moved it. Otherwise another run has loaded the stream since; loading this one as well would write rows
+/// twice, or put old versions of rows over newer ones.
 pub(super) fn is_current(record: &StreamRecord, run: &str, state: Option<&State>) -> bool {
     let begun = record.mode.is_some() && record.status != StreamStatus::Done;
-    let Some(window) = record.window().filter(|_| begun) else {
+    if record.window().is_none() || !begun {
         return true;
-    };
-    match state.and_then(|state| state.reached_by(&window.field)) {
-        Some(reached) => reached.run == run || Some(&reached.cursor) == window.since.as_ref(),
-        None => window.since.is_none(),
     }
+    let reached = state.and_then(|state| state.reached.as_ref());
+    reached == record.after.as_ref() || reached.is_some_and(|reached| reached.run == run)
 }
 
 /// Replaces a stream's state by what `change` makes of the present one, however often others replace it meanwhile;
@@ -152,7 +189,9 @@ pub(super) fn change_state(
     let key = layout.state(stream);
     loop {
         let (bytes, mut seen) = object::look(blob, &key)?;
-        let current = bytes.map(|bytes| parse(&key, stream, &bytes)).transpose()?;
+        let current = bytes
+            .map(|bytes| parse(layout, &key, stream, &bytes))
+            .transpose()?;
         let Some(state) = change(current.as_ref())? else {
             return Ok(None);
         };
@@ -187,6 +226,10 @@ pub(super) fn move_state(
         let moves = match (there, value) {
             (_, None) => None,
             (None, Some(value)) => Some(value),
+            // A source may order texts otherwise, so that what comes after the state may come before it here.
+            (Some(there), Some(value)) if data_type == DataType::Text => {
+                (there.cursor != value).then_some(value)
+            }
             (Some(there), Some(value)) => (parsed(&there.cursor)? < parsed(value)?).then_some(value),
         };
         let loading = current.and_then(|state| state.loading.clone());
@@ -217,23 +260,19 @@ mod tests {
     use super::super::record::CopyMode;
     use super::*;
     use crate::blob::{Body, Condition, Memory, ObjectInfo, Plain, Version};
-    use crate::connector::WriteMode;
     use crate::pipeline::ReadMode;
 
-    fn record(
-        read: ReadMode,
-        mode: Option<CopyMode>,
-        since: Option<&str>,
-        status: StreamStatus,
-    ) -> StreamRecord {
+    fn record(read: ReadMode, mode: Option<CopyMode>, status: StreamStatus) -> StreamRecord {
         StreamRecord {
             stream: "s".into(),
             mode,
             read,
             write: WriteMode::Append,
             cursor: (read == ReadMode::Incremental).then(|| "at".into()),
-            since: since.map(str::to_owned),
+            since: None,
             since_inclusive: false,
+            after: None,
+            load_begun: false,
             high_water_mark: None,
             status,
             rows: 0,
@@ -398,66 +437,155 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_stale_once_another_has_loaded_the_stream_further() {
+    fn what_is_damaged_in_a_state_is_named_with_the_way_out() {
+        let (blob, stream) = (Memory::default(), "s".parse().expect("a name"));
+        let layout = layout("a");
+        for (json, expected) in [
+            ("{", "EOF"),
+            (r#"{"stream":"s","loading":"../x","updatedAt":"t"}"#, "`../x`"),
+            (r#"{"stream":"s","loading":"","updatedAt":"t"}"#, "run"),
+        ] {
+            blob.put(&layout.state(&stream), Body::Bytes(json.as_bytes()))
+                .expect("a put");
+            let error = read_state(&blob, &layout, &stream).expect_err("it is damaged");
+            assert_eq!(error.kind(), ErrorKind::Staging);
+            let message = error.message();
+            assert!(
+                message.contains("`ws/w/pl/p/state/s.json`")
+                    && message.contains("remove it")
+                    && message.contains(expected),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_text_moves_in_the_order_of_its_source() {
+        let (blob, stream) = (Memory::default(), "s".parse().expect("a name"));
+        let name = ("name", DataType::Text);
+        // By bytes the second is before the first; in most languages it is behind.
+        for (run, value) in [("a", "Z"), ("b", "a"), ("c", "Ä")] {
+            move_state(&blob, &layout(run), &stream, name, Some(value)).expect("it is moved");
+            let state = read_state(&blob, &layout(run), &stream).expect("it is read");
+            assert_eq!(reached(state), Some((value.to_owned(), run.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_window_starts_at_the_state_of_its_field() {
+        use WriteMode::{Append, Upsert};
+        let (layout, stream) = (layout("a"), "s".parse().expect("a name"));
+        let start = |state: Option<&State>, write| window_start(&layout, &stream, state, "at", write);
+        let (here, elsewhere) = (state("at", "5", "z"), state("id", "7", "z"));
+        for write in [Append, Upsert] {
+            assert_eq!(start(None, write).expect("a window"), None);
+            assert_eq!(start(Some(&here), write).expect("a window").as_deref(), Some("5"));
+        }
+        // From its start: what is there is replaced.
+        assert_eq!(start(Some(&elsewhere), Upsert).expect("a window"), None);
+        let error = start(Some(&elsewhere), Append).expect_err("rows would be doubled");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(
+            error.message().contains("keep `cursor: id`")
+                && error.message().contains("`ws/w/pl/p/state/s.json`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_run_is_stale_once_another_has_loaded_the_stream() {
         use ReadMode::{Full, Incremental};
-        use StreamStatus::{Done, Extracted};
+        use StreamStatus::{Done, Extracted, Pending};
         let staged = Some(CopyMode::Staged);
-        let cases = [
-            (record(Incremental, staged, None, Extracted), None, true),
+        let at_5 = state("at", "5", "A");
+        for (read, mode, after, status, now, expected) in [
+            (Incremental, staged, None, Extracted, None, true),
             (
-                record(Incremental, staged, Some("5"), Extracted),
-                Some(state("at", "5", "A")),
+                Incremental,
+                staged,
+                Some(&at_5),
+                Extracted,
+                Some(at_5.clone()),
                 true,
             ),
             (
-                record(Incremental, staged, Some("5"), Extracted),
+                Incremental,
+                staged,
+                Some(&at_5),
+                Extracted,
                 Some(state("at", "9", "B")),
                 false,
             ),
+            // Of the same name, and run anew.
             (
-                record(Incremental, staged, None, Extracted),
+                Incremental,
+                staged,
+                Some(&at_5),
+                Extracted,
+                Some(state("at", "9", "A")),
+                false,
+            ),
+            (
+                Incremental,
+                staged,
+                None,
+                Extracted,
                 Some(state("at", "9", "B")),
                 false,
             ),
             // Its own load moved the state, and the process died before it said so.
             (
-                record(Incremental, staged, Some("5"), Extracted),
+                Incremental,
+                staged,
+                Some(&at_5),
+                Extracted,
                 Some(state("at", "9", "mine")),
                 true,
             ),
-            // The state of another field says nothing.
+            // Another field has been loaded by since.
             (
-                record(Incremental, staged, None, Extracted),
+                Incremental,
+                staged,
+                None,
+                Extracted,
                 Some(state("id", "9", "B")),
-                true,
+                false,
             ),
             (
-                record(Incremental, staged, Some("5"), Extracted),
+                Incremental,
+                staged,
+                Some(&at_5),
+                Extracted,
                 Some(state("id", "9", "B")),
                 false,
             ),
             // Not begun: its window is taken when it begins. Done: nothing is loaded.
             (
-                record(Incremental, None, None, StreamStatus::Pending),
+                Incremental,
+                None,
+                None,
+                Pending,
                 Some(state("at", "9", "B")),
                 true,
             ),
             (
-                record(Incremental, staged, Some("5"), Done),
+                Incremental,
+                staged,
+                Some(&at_5),
+                Done,
                 Some(state("at", "9", "B")),
                 true,
             ),
-            (
-                record(Full, staged, None, Extracted),
-                Some(state("at", "9", "B")),
-                true,
-            ),
-        ];
-        for (record, state, expected) in cases {
+            (Full, staged, None, Extracted, Some(state("at", "9", "B")), true),
+        ] {
+            let record = StreamRecord {
+                after: after.and_then(|state| state.reached.clone()),
+                ..record(read, mode, status)
+            };
             assert_eq!(
-                is_current(&record, "mine", state.as_ref()),
+                is_current(&record, "mine", now.as_ref()),
                 expected,
-                "{record:?} {state:?}"
+                "{record:?} {now:?}"
             );
         }
     }

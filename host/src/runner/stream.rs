@@ -10,9 +10,9 @@ use super::copy::{Commits, Control, copy, interrupted};
 use super::guarded::{Claims, GuardedWriter};
 use super::marks::HostMarks;
 use super::record::{Attempts, CopyMode, RunRecord, SharedRecord, StreamRecord, StreamStatus};
-use super::state::{move_state, read_state};
-use super::track::{HighWaterMark, MarkedReader, RecordedWriter, TrackedReader, noted};
-use super::turn::Turn;
+use super::state::{move_state, read_state, window_start};
+use super::track::{HighWaterMark, MarkedReader, RecordedWriter, TrackedReader, check_mark, noted};
+use super::turn::{Dead, Turn};
 use super::{Environment, Event, Half, Mode, Options, Phase, StreamReport};
 use crate::connector::{
     Destination, Error, ErrorKind, LoadRequest, Position, ReadRequest, Reader, Result, Role, Source, Writer,
@@ -20,7 +20,8 @@ use crate::connector::{
 use crate::crash;
 use crate::pipeline::Job;
 use crate::plugin::{Denials, OpenContext, Plugin};
-use crate::record::{Field, StreamInfo, StreamName};
+use crate::record::{DataType, Field, StreamInfo, StreamName};
+use crate::staging::cursor::CursorValue;
 use crate::staging::{self, BlobSink, BlobSource, Fence, ManifestStatus, Resume, RunLayout, read_manifest};
 
 /// How long `--wait` waits between two looks at a manifest.
@@ -111,8 +112,6 @@ impl<'a> Stream<'a> {
         match self.begin()? {
             CopyMode::Direct => self.direct(),
             CopyMode::Staged => {
-                // Better now than after all of it is read.
-                self.check_turn()?;
                 self.extract()?;
                 self.load(false)
             }
@@ -126,20 +125,26 @@ impl<'a> Stream<'a> {
         self.report.rows = self.record.rows;
         (self.report.parts, self.report.parts_skipped) = (parts, parts);
         self.report.cursor.clone_from(&self.record.high_water_mark);
-        Ok(())
+        // A process that was frozen while another finished the run may have said that it is at it.
+        self.turn().map_or(Ok(()), |turn| turn.give_back())
     }
 
     /// Decides how the stream is copied and, when the run begins with it, where its window starts; the record knows
     /// both before anything is copied.
     fn begin(&mut self) -> Result<CopyMode> {
         let blob = &*self.run.environment.blob;
-        let staged = read_manifest(blob, &self.run.layout, &self.name)?.is_some();
-        if self.record.mode.is_none() {
-            // A state of another cursor field says nothing about this one: the stream is read from the start.
-            let state = read_state(blob, &self.run.layout, &self.name)?;
-            let field = self.record.cursor.as_ref();
-            let reached = field.and_then(|field| state.as_ref()?.reached_by(field));
-            self.record.since = reached.map(|reached| reached.cursor.clone());
+        let manifest = read_manifest(blob, &self.run.layout, &self.name)?;
+        let staged = manifest.is_some();
+        let has_rows = manifest.is_some_and(|manifest| {
+            manifest.status == ManifestStatus::Complete || !manifest.parts.is_empty()
+        });
+        let is_read = has_rows || self.record.load_begun || self.record.status == StreamStatus::Done;
+        if self.record.mode.is_none() || !is_read {
+            self.take_window()?;
+        }
+        if self.run.options.half == Half::Both {
+            // Better now than after all of it is read.
+            self.check_turn()?;
         }
         let situation = Situation {
             requested: self.run.options.mode,
@@ -155,16 +160,44 @@ impl<'a> Stream<'a> {
             }
         };
         self.record.mode = Some(mode);
-        let since = self.record.since.clone();
+        let begun = self.record.clone();
         self.run.record.update_stream(&self.record.stream, |record| {
-            (record.mode, record.since) = (Some(mode), since.clone());
+            record.mode = begun.mode;
+            record.since.clone_from(&begun.since);
+            record.after.clone_from(&begun.after);
         })?;
         Ok(mode)
     }
 
+    /// The window starts where the stream has been loaded to by now.
+    fn take_window(&mut self) -> Result<()> {
+        let Some(window) = self.record.window() else {
+            return Ok(());
+        };
+        let layout = &self.run.layout;
+        let state = read_state(&*self.run.environment.blob, layout, &self.name)?;
+        let (field, write) = (&window.field, self.record.write);
+        self.record.since = window_start(layout, &self.name, state.as_ref(), field, write)?;
+        let schema = self.info.as_ref().map(|info| &info.schema);
+        let data_type = schema.and_then(|schema| Some(schema.fields[schema.index_of(field)?].data_type));
+        if let (Some(since), Some(data_type)) = (&self.record.since, data_type)
+            && CursorValue::from_text(data_type, since).is_err()
+        {
+            let message = format!(
+                "the state `{}` says that stream {} has been loaded up to something that is no {data_type}, which its \
+                 cursor `{field}` is now: mend it, or remove it to read the stream from its start",
+                layout.state(&self.name),
+                self.name
+            );
+            return Err(Error::new(ErrorKind::Staging, message));
+        }
+        self.record.after = state.and_then(|state| state.reached);
+        Ok(())
+    }
+
     /// Refuses to load an incremental stream that another run is at, or has loaded further in the meantime.
     fn check_turn(&self) -> Result<()> {
-        self.turn().map_or(Ok(()), |turn| turn.check())
+        self.turn().map_or(Ok(()), |turn| turn.check().map(|_| ()))
     }
 
     /// None where the stream is read in full: then loads of two runs do not depend on each other.
@@ -175,7 +208,7 @@ impl<'a> Stream<'a> {
             layout: self.run.layout.clone(),
             stream: self.name.clone(),
             record: self.record.clone(),
-            give_up: self.run.options.give_up.clone(),
+            over: None,
         })
     }
 
@@ -214,6 +247,7 @@ impl<'a> Stream<'a> {
         self.report.parts = manifest.parts.len() as u64;
         self.report.cursor = manifest.cursor();
         let rows = manifest.rows_total;
+        check_mark(&self.record, rows, self.report.cursor.as_deref())?;
         self.run.record.update_stream(&self.record.stream, |record| {
             record.status = StreamStatus::Extracted;
             record.rows = rows;
@@ -282,6 +316,7 @@ impl<'a> Stream<'a> {
         source.check()?;
         self.check_turn()?;
         let manifest = self.manifest()?;
+        check_mark(&self.record, manifest.rows_total, manifest.cursor().as_deref())?;
         let info = source
             .discover()?
             .pop()
@@ -291,6 +326,7 @@ impl<'a> Stream<'a> {
         let load = self.load_request(info, self.attempts.load);
         let mut writer = self.begin_load(&mut *destination, &load, manifest.parts.len() as u64)?;
         let after = writer.committed()?;
+        self.load_begins()?;
         let mut request = ReadRequest::all(self.name.clone());
         request.resume_after = (after > 0).then(|| after.to_be_bytes().to_vec());
         let rows_before = manifest
@@ -320,7 +356,6 @@ impl<'a> Stream<'a> {
     // ---- direct
 
     fn direct(&mut self) -> Result<()> {
-        self.check_turn()?;
         let info = self.at_source()?;
         let request = self.request();
         let mut source = self.open_source()?;
@@ -335,12 +370,12 @@ impl<'a> Stream<'a> {
         };
         let load = self.load_request(target, self.attempts.load);
         let mut writer = self.begin_load(&mut *destination, &load, 1)?;
-        let stream = self.record.stream.clone();
+        let stream = self.record.clone();
         self.started(Phase::Direct, load.target.estimated_rows, 0);
         let cursor = if writer.committed()? > 0 {
             // An earlier attempt committed the rows and died before the end: only the end is missing.
             let record = self.run.record.read()?;
-            let record = record.as_ref().and_then(|record| record.stream(&stream));
+            let record = record.as_ref().and_then(|record| record.stream(&stream.stream));
             self.report.rows = record.map_or(0, |record| record.rows);
             writer.goes_on_after(self.report.rows);
             writer.finish(None)?;
@@ -375,6 +410,17 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
+    /// Notes that rows of the stream may be at the destination from now on.
+    fn load_begins(&mut self) -> Result<()> {
+        if self.record.load_begun {
+            return Ok(());
+        }
+        self.record.load_begun = true;
+        self.run
+            .record
+            .update_stream(&self.record.stream, |record| record.load_begun = true)
+    }
+
     /// After `finish`: the state moves and others may have their turn, then the run's record says done.
     fn loaded(&mut self, target: &StreamInfo, cursor: Option<String>) -> Result<()> {
         if let Some(window) = self.record.window() {
@@ -383,13 +429,17 @@ impl<'a> Stream<'a> {
                 .index_of(&window.field)
                 .ok_or_else(|| missing("the cursor field"))?;
             let field = (window.field.as_str(), target.schema.fields[index].data_type);
+            // That it has no rows is all that a mark of texts can say by itself: their order is the source's.
+            let moves = cursor
+                .as_deref()
+                .filter(|_| self.report.rows > 0 || field.1 != DataType::Text);
             self.run.fence.check()?;
             move_state(
                 &*self.run.environment.blob,
                 &self.run.layout,
                 &self.name,
                 field,
-                cursor.as_deref(),
+                moves,
             )?;
         }
         let rows = self.report.rows;
@@ -417,13 +467,9 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The load's id comes from the run, so that every attempt of the run has the same.
     fn load_request(&self, target: StreamInfo, attempt: u64) -> LoadRequest {
-        let layout = &self.run.layout;
-        let (workspace, pipeline, run) = (layout.workspace(), layout.pipeline(), layout.run());
-        let load_id = format!("{workspace}/{pipeline}/{run}/{}", self.record.stream);
         LoadRequest {
-            load_id,
+            load_id: load_id(&self.run.layout, &self.record.stream),
             attempt,
             target,
             mode: self.record.write,
@@ -478,6 +524,15 @@ impl<'a> Stream<'a> {
         let RunContext {
             environment, layout, ..
         } = self.run;
+        let mut turn = self.turn();
+        if let Some(turn) = &mut turn
+            && let Some(dead) = turn.check()?
+        {
+            let attempt = turn.shut_out(&dead)?;
+            if capabilities.transactional {
+                self.end_load(destination, load, &dead, attempt)?;
+            }
+        }
         let mut writer = crash::writer(destination.begin(load)?);
         if !capabilities.transactional {
             let key = layout.load_mark(&self.name);
@@ -492,15 +547,33 @@ impl<'a> Stream<'a> {
             place: self.place(environment.plugin(Role::Destination)?),
             run: layout.run().to_owned(),
             marks,
-            is_first_attempt: load.attempt == 1,
+            has_begun: self.record.load_begun,
             transactional: capabilities.transactional,
         };
-        Ok(GuardedWriter::new(
-            writer,
-            self.run.fence.clone(),
-            self.turn(),
-            claims,
-        ))
+        Ok(GuardedWriter::new(writer, self.run.fence.clone(), turn, claims))
+    }
+
+    /// Sees that no process of a dead run commits anything more: to the destination this is a further attempt of its load,
+    /// which ends or awaits a commit that is still under way.
+    fn end_load(
+        &self,
+        destination: &mut dyn Destination,
+        load: &LoadRequest,
+        dead: &Dead,
+        attempt: u64,
+    ) -> Result<()> {
+        let stream = dead
+            .record
+            .as_ref()
+            .and_then(|record| record.stream(&self.record.stream));
+        let request = LoadRequest {
+            load_id: load_id(&dead.layout, &self.record.stream),
+            attempt,
+            mode: stream.map_or(load.mode, |stream| stream.write),
+            ..load.clone()
+        };
+        drop(destination.begin(&request)?);
+        Ok(())
     }
 
     fn open_context(&self) -> OpenContext {
@@ -529,6 +602,12 @@ impl<'a> Stream<'a> {
     fn event(&self, event: Event<'_>) {
         self.run.environment.observer.event(event);
     }
+}
+
+/// The load's id comes from the run, so that every attempt of the run has the same.
+pub(super) fn load_id(layout: &RunLayout, stream: &str) -> String {
+    let (workspace, pipeline, run) = (layout.workspace(), layout.pipeline(), layout.run());
+    format!("{workspace}/{pipeline}/{run}/{stream}")
 }
 
 /// How an extract from a position ended.

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::record::SharedRecord;
-use crate::connector::{BatchLimit, Chunk, Error, ErrorKind, LoadSummary, Reader, Result, Writer};
+use super::record::{SharedRecord, StreamRecord};
+use crate::connector::{BatchLimit, Chunk, Error, ErrorKind, LoadSummary, Reader, Result, WriteMode, Writer};
 use crate::record::{DataType, Schema};
 use crate::staging::cursor::{Bounds, CursorValue};
 
@@ -13,6 +13,20 @@ pub(super) type HighWaterMark = Arc<Mutex<Option<String>>>;
 /// What was noted.
 pub(super) fn noted(mark: &HighWaterMark) -> Option<String> {
     mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Rows that are appended must move the state, or the next run would append them again.
+pub(super) fn check_mark(record: &StreamRecord, rows: u64, mark: Option<&str>) -> Result<()> {
+    let window = record.window().filter(|_| record.write == WriteMode::Append);
+    let Some(window) = window.filter(|_| rows > 0 && mark.is_none()) else {
+        return Ok(());
+    };
+    let message = format!(
+        "no row of stream {} has a value in its cursor `{}`, so that every run would append them again: choose a cursor \
+         that is filled, or set `mode: full` or `write: upsert`",
+        record.stream, window.field
+    );
+    Err(Error::new(ErrorKind::Data, message))
 }
 
 /// A reader whose high-water mark is a value of the cursor field, or is refused: the state of later runs depends on it.
@@ -108,7 +122,7 @@ impl Reader for TrackedReader<'_> {
 pub(super) struct RecordedWriter<'a, 'w> {
     pub(super) inner: Box<dyn Writer + 'w>,
     pub(super) record: &'a SharedRecord,
-    pub(super) stream: &'a str,
+    pub(super) stream: &'a StreamRecord,
     pub(super) mark: HighWaterMark,
     pub(super) rows: u64,
 }
@@ -125,9 +139,11 @@ impl Writer for RecordedWriter<'_, '_> {
 
     fn commit(&mut self, mark: u64) -> Result<()> {
         let high_water_mark = noted(&self.mark);
-        self.record.update_stream(self.stream, |record| {
+        check_mark(self.stream, self.rows, high_water_mark.as_deref())?;
+        self.record.update_stream(&self.stream.stream, |record| {
             record.high_water_mark.clone_from(&high_water_mark);
             record.rows = self.rows;
+            record.load_begun = true;
         })?;
         self.inner.commit(mark)
     }
@@ -184,5 +200,35 @@ mod tests {
             text.contains("call source.reader.high-water-mark") && !text.contains("hunter2"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn appended_rows_without_a_cursor_value_are_refused() {
+        use crate::pipeline::ReadMode::{self, Full, Incremental};
+        use WriteMode::{Append, Upsert};
+        let record = |read: ReadMode, write: WriteMode| -> StreamRecord {
+            let json = serde_json::json!({
+                "stream": "s", "read": read, "write": write, "cursor": "at", "status": "pending",
+            });
+            serde_json::from_value(json).expect("a record")
+        };
+        for (read, write, rows, mark, is_fine) in [
+            (Incremental, Append, 2, None, false),
+            (Incremental, Append, 2, Some("9"), true),
+            (Incremental, Append, 0, None, true),
+            (Incremental, Upsert, 2, None, true),
+            (Full, Append, 2, None, true),
+        ] {
+            let checked = check_mark(&record(read, write), rows, mark);
+            assert_eq!(checked.is_ok(), is_fine, "{read:?} {write:?} {rows} {mark:?}");
+            if let Err(error) = checked {
+                assert!(
+                    error
+                        .message()
+                        .contains("stream s has a value in its cursor `at`"),
+                    "{error}"
+                );
+            }
+        }
     }
 }

@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use super::lease::{LeaseRecord, SETTLE, Side, holder, shut_out};
-use super::record::StreamRecord;
+use super::lease::{LeaseRecord, SETTLE, ShutOut, Side, holder, shut_out};
+use super::record::{RunRecord, RunStatus, StreamRecord, read_record};
 use super::state::{State, change_state, is_current, read_state};
 use crate::blob::Blob;
 use crate::connector::{Error, ErrorKind, Result, WriteMode};
 use crate::record::StreamName;
-use crate::staging::RunLayout;
+use crate::staging::{Fence, RunLayout};
 
 /// The turn of one run at one incremental stream.
 pub(super) struct Turn {
@@ -22,32 +22,55 @@ pub(super) struct Turn {
     pub(super) stream: StreamName,
     /// What the run has recorded of the stream.
     pub(super) record: StreamRecord,
-    /// A run that is not waited for any more.
-    pub(super) give_up: Option<String>,
+    /// The dead run that this one goes over, once it was shut out.
+    pub(super) over: Option<String>,
+}
+
+/// A run that nobody loads any more, and that has not finished its load of a stream.
+pub(super) struct Dead {
+    pub(super) layout: RunLayout,
+    /// None where only its name is left, in the state.
+    pub(super) record: Option<RunRecord>,
 }
 
 impl Turn {
-    /// Refuses where the run could not load the stream now; nothing is changed.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Refuses where the run could not load the stream now; nothing is changed. Answers the dead run that must be
+    /// [shut out](Turn::shut_out) before it can.
+    pub(super) fn check(&self) -> Result<Option<Dead>> {
         let state = read_state(&*self.blob, &self.layout, &self.stream)?;
-        self.admit(state.as_ref()).map(|_| ())
+        self.admit(state.as_ref())
+    }
+
+    /// Sees that no process of a dead run writes anything of the stream into the blob store any more; its destination must
+    /// hear of it as well. Answers the number of the attempt that this counts as.
+    pub(super) fn shut_out(&mut self, dead: &Dead) -> Result<u64> {
+        let known = dead
+            .record
+            .as_ref()
+            .map_or(0, |record| record.attempts.of(Side::Load));
+        let run = dead.layout.run();
+        match shut_out(&*self.blob, &dead.layout, Side::Load, known)? {
+            ShutOut::AtWork(holder) => Err(self.taken_by(run, &holder)),
+            ShutOut::Done(attempt) => {
+                self.over = Some(run.to_owned());
+                Ok(attempt)
+            }
+        }
     }
 
     /// Notes that the run is at the stream, from before its first durable row on. Every attempt says so anew, so that one
-    /// which comes back from the dead and one that goes over it do not miss each other.
-    pub(super) fn take(&self) -> Result<()> {
+    /// which comes back from the dead and one that goes over it do not miss each other; `fence`: unless the run was taken
+    /// over by another process.
+    pub(super) fn take(&self, fence: &dyn Fence) -> Result<()> {
         let written = change_state(&*self.blob, &self.layout, &self.stream, |current| {
-            if let Some(dead) = self.admit(current)?
-                && let Some(holder) = shut_out(&*self.blob, &dead, Side::Load)?
-            {
-                return Err(self.taken_by(dead.run(), &holder));
-            }
+            self.admit_over(current)?;
+            fence.check()?;
             Ok(Some(self.state(current, Some(self.layout.run()))))
         })?;
         if written.is_some_and(|seen| !seen.guards()) {
             // Another may have written at the same moment.
             std::thread::sleep(SETTLE);
-            self.check()?;
+            self.admit_over(read_state(&*self.blob, &self.layout, &self.stream)?.as_ref())?;
         }
         Ok(())
     }
@@ -70,8 +93,23 @@ impl Turn {
         }
     }
 
+    /// As [`admit`](Turn::admit), where a dead run has been shut out if there was one.
+    fn admit_over(&self, state: Option<&State>) -> Result<()> {
+        match self.admit(state)? {
+            Some(dead) if self.over.as_deref() != Some(dead.layout.run()) => {
+                let message = format!(
+                    "run `{}` has begun to load stream {} meanwhile: try again",
+                    dead.layout.run(),
+                    self.stream
+                );
+                Err(Error::new(ErrorKind::Conflict, message).with_retryable(true))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the run may load the stream; answers the dead run that it goes over, if there is one.
-    fn admit(&self, state: Option<&State>) -> Result<Option<RunLayout>> {
+    fn admit(&self, state: Option<&State>) -> Result<Option<Dead>> {
         let own = self.layout.run();
         if !is_current(&self.record, own, state) {
             return Err(self.overtaken(state));
@@ -87,17 +125,22 @@ impl Turn {
         if let Some(holder) = holder(&*self.blob, &layout, Side::Load)? {
             return Err(self.taken_by(other, &holder));
         }
+        let record = read_record(&*self.blob, &layout.run_record())?;
+        let status = record.as_ref().map(|record| record.status);
         // Rows that are upserted once more, of a window that begins where that of the other run does, replace themselves.
-        if self.record.write == WriteMode::Append && self.give_up.as_deref() != Some(other) {
-            let message = format!(
-                "run `{other}` has begun to append rows of stream {} and has not come to its end, and to load another run \
-                 now could double them: go on with it (`--run {other}`), or give it up with `--give-up {other}`, which \
-                 leaves the rows that it has appended",
-                self.stream
-            );
-            return Err(Error::new(ErrorKind::Conflict, message));
+        if self.record.write != WriteMode::Append || status == Some(RunStatus::GivenUp) {
+            return Ok(Some(Dead { layout, record }));
         }
-        Ok(Some(layout))
+        let go_on = match record {
+            Some(_) => format!("go on with it (`--run {other}`), or give it up"),
+            None => "nothing else is left of it, so give it up".to_owned(),
+        };
+        let message = format!(
+            "run `{other}` has begun to load rows of stream {} and has not come to its end, and to load another run now \
+             could double them: {go_on} with `setu give-up`, which leaves the rows that it has loaded",
+            self.stream
+        );
+        Err(Error::new(ErrorKind::Conflict, message))
     }
 
     fn taken_by(&self, run: &str, holder: &LeaseRecord) -> Error {
@@ -114,12 +157,12 @@ impl Turn {
         let by = state.and_then(|state| state.reached.as_ref());
         let by = by.map_or_else(String::new, |reached| format!(" by run `{}`", reached.run));
         let message = format!(
-            "stream {} has been loaded further{by} since run `{}` read it, and loading this run as well would double rows \
-             or bring old versions back: start a new run",
+            "stream {} has been loaded further{by} since run `{}` began with it, and loading this run as well would \
+             double rows or bring old versions back: start a new run",
             self.stream,
             self.layout.run()
         );
-        Error::new(ErrorKind::Conflict, message)
+        Error::new(ErrorKind::RunOver, message)
     }
 }
 
@@ -127,12 +170,13 @@ impl Turn {
 pub(super) mod tests {
     use super::super::lease::Leases;
     use super::super::process::Process;
-    use super::super::record::{CopyMode, StreamStatus};
+    use super::super::record::{CopyMode, SharedRecord, StreamStatus};
     use super::super::state::{Reached, move_state};
     use super::*;
     use crate::blob::{Body, Memory, Plain};
     use crate::pipeline::ReadMode;
     use crate::record::DataType;
+    use crate::staging::Unfenced;
 
     /// The turn of a run at stream `s`, whose window is open below.
     pub(in super::super) fn turn(blob: &Arc<dyn Blob>, run: &str, write: WriteMode) -> Turn {
@@ -148,12 +192,14 @@ pub(super) mod tests {
                 cursor: Some("at".into()),
                 since: None,
                 since_inclusive: write == WriteMode::Upsert,
+                after: None,
+                load_begun: false,
                 high_water_mark: None,
                 status: StreamStatus::Extracted,
                 rows: 0,
                 error: None,
             },
-            give_up: None,
+            over: None,
         }
     }
 
@@ -175,10 +221,21 @@ pub(super) mod tests {
         Leases::take_all(blob, &layout, &[Side::Load]).expect("they are free")
     }
 
-    fn refusal(refused: Result<()>) -> String {
-        let error = refused.expect_err("another run is at it");
-        assert_eq!(error.kind(), ErrorKind::Conflict);
-        error.message().to_owned()
+    fn take(turn: &Turn) -> Result<()> {
+        turn.take(&Unfenced)
+    }
+
+    fn refusal<T>(refused: Result<T>) -> Error {
+        refused.err().expect("another run is at it")
+    }
+
+    /// It has begun, and may have been given up.
+    fn has_record(blob: &Arc<dyn Blob>, run: &str, status: RunStatus) {
+        let turn = turn(blob, run, WriteMode::Append);
+        let mut record = RunRecord::new(&turn.layout, String::new(), vec![turn.record.clone()]);
+        record.status = status;
+        let shared = SharedRecord::new(blob.clone(), &turn.layout, Arc::new(Unfenced));
+        shared.create(&record).expect("a record");
     }
 
     #[test]
@@ -186,14 +243,14 @@ pub(super) mod tests {
         for blob in stores() {
             for write in [WriteMode::Append, WriteMode::Upsert] {
                 let first = at_work(&blob, "a");
-                turn(&blob, "a", write).take().expect("nobody is at it");
+                take(&turn(&blob, "a", write)).expect("nobody is at it");
                 // Its own further attempts are.
-                turn(&blob, "a", write).take().expect("it is its own");
-                let mut other = turn(&blob, "b", write);
-                other.give_up = Some("a".into());
-                for refused in [other.check(), other.take()] {
-                    let message = refusal(refused);
-                    let process = Process::current().to_string();
+                take(&turn(&blob, "a", write)).expect("it is its own");
+                has_record(&blob, "a", RunStatus::GivenUp);
+                let other = turn(&blob, "b", write);
+                for error in [refusal(other.check()), refusal(take(&other))] {
+                    assert_eq!(error.kind(), ErrorKind::Conflict);
+                    let (message, process) = (error.message(), Process::current().to_string());
                     assert!(
                         message.contains("being loaded by run `a`") && message.contains(&process),
                         "{message}"
@@ -210,26 +267,40 @@ pub(super) mod tests {
     #[test]
     fn a_half_appended_run_is_finished_or_given_up_by_name() {
         for blob in stores() {
-            turn(&blob, "a", WriteMode::Append)
-                .take()
-                .expect("nobody is at it");
+            take(&turn(&blob, "a", WriteMode::Append)).expect("nobody is at it");
             let mut other = turn(&blob, "b", WriteMode::Append);
-            for give_up in [None, Some("c")] {
-                other.give_up = give_up.map(str::to_owned);
-                for refused in [other.check(), other.take()] {
-                    let message = refusal(refused);
+            for (status, expected) in [
+                (None, "nothing else is left of it"),
+                (Some(RunStatus::Running), "go on with it (`--run a`)"),
+                (Some(RunStatus::Failed), "go on with it (`--run a`)"),
+            ] {
+                status
+                    .into_iter()
+                    .for_each(|status| has_record(&blob, "a", status));
+                for error in [refusal(other.check()), refusal(take(&other))] {
+                    assert_eq!(error.kind(), ErrorKind::Conflict);
+                    let message = error.message();
                     assert!(
-                        message.contains("`--run a`") && message.contains("`--give-up a`"),
+                        message.contains(expected) && message.contains("`setu give-up`"),
                         "{message}"
                     );
                 }
             }
             assert_eq!(loading(&blob).as_deref(), Some("a"));
-            other.give_up = Some("a".into());
-            assert!(other.check().is_ok());
-            other.take().expect("a is given up");
+            has_record(&blob, "a", RunStatus::GivenUp);
+            let dead = other
+                .check()
+                .expect("a is given up")
+                .expect("it is to be shut out");
+            assert!(refusal(take(&other)).is_retryable());
+            other.shut_out(&dead).expect("it is dead");
+            take(&other).expect("a is shut out");
             // Now it is the other way round.
-            assert!(refusal(turn(&blob, "a", WriteMode::Append).take()).contains("--run b"));
+            assert!(
+                refusal(take(&turn(&blob, "a", WriteMode::Append)))
+                    .message()
+                    .contains("run `b` has begun")
+            );
             // What is not its own it does not give back.
             turn(&blob, "a", WriteMode::Append)
                 .give_back()
@@ -242,9 +313,7 @@ pub(super) mod tests {
     fn an_upsert_goes_over_a_dead_run_and_shuts_it_out() {
         for blob in stores() {
             let frozen = at_work(&blob, "a");
-            turn(&blob, "a", WriteMode::Upsert)
-                .take()
-                .expect("nobody is at it");
+            take(&turn(&blob, "a", WriteMode::Upsert)).expect("nobody is at it");
             // Seen from here, its process has gone silent elsewhere.
             let key = turn(&blob, "a", WriteMode::Upsert).layout.lease("load");
             let mut lease = Vec::new();
@@ -254,9 +323,26 @@ pub(super) mod tests {
             lease["seen"] = "2024-05-01T10:00:00Z".into();
             blob.put(&key, Body::Bytes(lease.to_string().as_bytes()))
                 .expect("a put");
-            turn(&blob, "b", WriteMode::Upsert).take().expect("a is dead");
+            let mut other = turn(&blob, "b", WriteMode::Upsert);
+            let dead = other.check().expect("a is dead").expect("it is to be shut out");
+            assert_eq!(other.shut_out(&dead).expect("a is dead"), 2);
+            take(&other).expect("a is shut out");
             assert_eq!(loading(&blob).as_deref(), Some("b"));
             assert!(frozen.fence().check().is_err());
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_lost_its_run_takes_no_turn() {
+        struct Lost;
+        impl Fence for Lost {
+            fn check(&self) -> Result<()> {
+                Err(Error::new(ErrorKind::Conflict, "taken over"))
+            }
+        }
+        for blob in stores() {
+            assert!(turn(&blob, "a", WriteMode::Append).take(&Lost).is_err());
+            assert_eq!(loading(&blob), None);
         }
     }
 
@@ -268,11 +354,13 @@ pub(super) mod tests {
                 turn(&blob, "b", WriteMode::Upsert),
             );
             assert!(second.check().is_ok());
-            first.take().expect("nobody is at it");
+            take(&first).expect("nobody is at it");
             let field = ("at", DataType::Int64);
             move_state(&*blob, &first.layout, &first.stream, field, Some("9")).expect("it is moved");
             assert_eq!(loading(&blob), None);
-            let message = refusal(second.take());
+            let error = refusal(take(&second));
+            assert_eq!(error.kind(), ErrorKind::RunOver);
+            let message = error.message();
             assert!(
                 message.contains("further by run `a`") && message.contains("start a new run"),
                 "{message}"

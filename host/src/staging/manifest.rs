@@ -85,11 +85,42 @@ impl Manifest {
 
     /// The greatest cursor value over all parts.
     fn max_cursor(&self) -> Option<CursorValue> {
-        let data_type = self.cursor_type()?;
-        self.parts
-            .iter()
-            .filter_map(|part| CursorValue::from_json(data_type, part.max_cursor.as_ref()?).ok())
+        self.cursors(|part| part.max_cursor.as_ref())
             .reduce(|a, b| if b > a { b } else { a })
+    }
+
+    /// A cursor value of each part that has one.
+    fn cursors<'a>(
+        &'a self,
+        of: impl Fn(&'a Part) -> Option<&'a Value> + 'a,
+    ) -> impl Iterator<Item = CursorValue> + 'a {
+        let parts = self.cursor_type().map(|data_type| (data_type, &self.parts));
+        let values = parts
+            .into_iter()
+            .flat_map(|(data_type, parts)| parts.iter().map(move |part| (data_type, part)));
+        values.filter_map(move |(data_type, part)| CursorValue::from_json(data_type, of(part)?).ok())
+    }
+
+    /// A value of the cursor field in staged text form; none where the manifest has another field or type.
+    fn cursor_value(&self, field: &str, text: &str) -> Option<CursorValue> {
+        let data_type = self.cursor_type()?;
+        let is_same = self.cursor_field.as_deref() == Some(field);
+        is_same.then(|| CursorValue::from_text(data_type, text).ok())?
+    }
+
+    /// Whether some row is not behind this value of the cursor field.
+    pub(crate) fn begins_at_or_before(&self, field: &str, text: &str) -> bool {
+        let value = self.cursor_value(field, text);
+        value.is_some_and(|value| {
+            self.cursors(|part| part.min_cursor.as_ref())
+                .any(|least| least <= value)
+        })
+    }
+
+    /// Whether all rows are before this value of the cursor field.
+    pub(crate) fn ends_before(&self, field: &str, text: &str) -> bool {
+        let value = self.cursor_value(field, text);
+        value.is_some_and(|value| self.max_cursor().is_some_and(|greatest| greatest < value))
     }
 
     fn cursor_type(&self) -> Option<DataType> {
@@ -414,6 +445,28 @@ mod tests {
 
     fn read(json: &Value) -> Result<Manifest, String> {
         Manifest::from_json(json.to_string().as_bytes(), &layout(), &orders()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_has_been_loaded_already_is_told_by_the_bounds_of_parts() {
+        let manifest = manifest(); // 1 to 10
+        for (field, value, begins_at_or_before, ends_before) in [
+            ("id", "0", false, false),
+            ("id", "1", true, false),
+            ("id", "10", true, false),
+            // As texts they are the other way round.
+            ("id", "9", true, false),
+            ("id", "11", true, true),
+            ("tags", "11", false, false),
+            ("id", "eleven", false, false),
+        ] {
+            assert_eq!(
+                manifest.begins_at_or_before(field, value),
+                begins_at_or_before,
+                "{value}"
+            );
+            assert_eq!(manifest.ends_before(field, value), ends_before, "{value}");
+        }
     }
 
     #[test]

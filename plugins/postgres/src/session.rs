@@ -10,6 +10,7 @@ use crate::auth::{self, Credentials};
 use crate::client::Client;
 use crate::conninfo::{ConnInfo, SslMode};
 use crate::failure;
+use crate::hash::hash;
 use crate::wire::Wire;
 
 /// Pins what changes how values read as text, and lifts limits that are meant for people at a prompt. Only for the
@@ -31,6 +32,13 @@ pub(crate) fn begin_reading(client: &mut Client) -> Result<()> {
 /// session; this crate spells every name with its schema.
 pub(crate) fn begin_writing(client: &mut Client) -> Result<()> {
     client.execute(&format!("BEGIN; {PINNED}; SET LOCAL lock_timeout = 0"))
+}
+
+/// Waits for others that make the same thing, until the end of the transaction.
+pub(crate) fn take_turns(client: &mut Client, what: &str) -> Result<()> {
+    let lock = (hash(what) as i64).to_string();
+    client.query("SELECT pg_advisory_xact_lock($1::int8)", &[Some(&lock)])?;
+    Ok(())
 }
 
 /// Everything that a connection needs to know.

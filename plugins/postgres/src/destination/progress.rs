@@ -37,8 +37,7 @@ pub(crate) fn session_name(load_id: &str) -> String {
 /// Creates schema and progress table where they are missing. Two streams that begin at once take turns.
 pub(crate) fn prepare_schema(client: &mut Client, schema: &str) -> Result<()> {
     session::begin_writing(client)?;
-    let lock = (hash(schema) as i64).to_string();
-    client.query("SELECT pg_advisory_xact_lock($1::int8)", &[Some(&lock)])?;
+    session::take_turns(client, schema)?;
     if !crate::catalog::schema_exists(client, schema)? {
         client.execute(&format!("CREATE SCHEMA IF NOT EXISTS {}", ident(schema)))?;
     }

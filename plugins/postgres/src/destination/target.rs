@@ -7,6 +7,7 @@ use super::plan::Plan;
 use super::progress;
 use crate::catalog::{self, Kind, Relation, Scope};
 use crate::client::Client;
+use crate::session;
 use crate::sql::{Table, ident, idents};
 
 /// The table that a stream is written to.
@@ -55,13 +56,18 @@ pub(crate) fn find(client: &mut Client, table: &Table) -> Result<Option<Relation
     }
 }
 
-/// Creates the table of an append or an upsert where it is missing, and returns it.
+/// Creates the table of an append or an upsert where it is missing, and returns it. Two loads that begin at once take
+/// turns; must be called within a transaction.
 pub(crate) fn ensure(
     client: &mut Client,
     table: &Table,
     schema: &Schema,
     definitions: &[String],
 ) -> Result<Relation> {
+    if let Some(found) = find(client, table)? {
+        return Ok(found);
+    }
+    session::take_turns(client, &table.to_string())?;
     if let Some(found) = find(client, table)? {
         return Ok(found);
     }
