@@ -277,7 +277,11 @@ fn a_damaged_state_ends_its_own_stream_and_names_the_way_out() {
     setu.succeed("run pipeline.yaml");
     source.execute("INSERT INTO log VALUES (3, 'c'); INSERT INTO item VALUES (3, 3, 'c')");
     // An unfinished run, which is asked whether it is current before any stream begins.
-    setu.succeed("extract pipeline.yaml --run Z --stream public.item");
+    let died = setu.line_with(
+        "run pipeline.yaml --run Z --stream public.item",
+        &[("SETU_CRASH_AT", "before-commit")],
+    );
+    assert_eq!(died.status, None, "{died}");
     let state = "blob/ws/default/pl/p/state/public_log.json";
     let whole = setu.read(state);
     for damaged in ["{", &whole.replace("\"2\"", "\"two\"")] {
@@ -341,6 +345,11 @@ fn a_half_appended_run_is_not_doubled_by_another() {
             .assert_clear_failure(&["public.log", "--run A", "setu give-up"]);
         assert_eq!(target.rows(ALL), source.rows(ALL), "{line}");
     }
+    let planned = setu.succeed("plan pipeline.yaml").stdout;
+    assert!(
+        planned.contains("run A has begun to load stream public.log"),
+        "{planned}"
+    );
     // Once it has come to its end, the others begin where it ended.
     setu.succeed("load pipeline.yaml --run A");
     source.execute("INSERT INTO log VALUES (3, 'c')");

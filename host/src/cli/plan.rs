@@ -51,11 +51,21 @@ pub(super) fn plan(arguments: &PlanArguments, console: &Console) -> Result<(), F
     let selected = selected.map_err(|error| Failure::from(crate::connector::Error::from(error)))?;
     let store = Store::open(&loaded)?;
     write!(output, "\n{}", streams(&selected, &store, &mut *source)?)?;
-    if let Some(run) = store.unfinished()? {
+    let unfinished = store.unfinished()?;
+    if let Some(run) = &unfinished {
         writeln!(
             output,
             "\nrun {run} is unfinished: `setu run` goes on with it unless streams or configuration changed"
         )?;
+    }
+    for (stream, run) in store.waiting(&selected)? {
+        if unfinished.as_ref() != Some(&run) {
+            let stream = cell(&stream, 80);
+            writeln!(
+                output,
+                "\nrun {run} has begun to load stream {stream} and has not come to its end"
+            )?;
+        }
     }
     output.done()
 }
@@ -154,6 +164,20 @@ impl Store {
             cursor,
             stream.write,
         )?)
+    }
+
+    /// Streams that a run has begun to load, and those runs.
+    fn waiting(&self, selected: &[Selected]) -> Result<Vec<(String, String)>, Failure> {
+        let Some(blob) = &self.blob else {
+            return Ok(Vec::new());
+        };
+        let mut waiting = Vec::new();
+        for stream in selected.iter().filter(|stream| stream.cursor.is_some()) {
+            let name = &stream.stream.name;
+            let state = read_state(&**blob, &self.layout, name)?;
+            waiting.extend(state.and_then(|state| Some((name.to_string(), state.loading?))));
+        }
+        Ok(waiting)
     }
 
     /// The run that `setu run` would go on with.
