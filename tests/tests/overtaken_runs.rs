@@ -198,7 +198,7 @@ fn texts_move_in_the_order_of_their_column() {
 /// Another program has staged it: of the run there are only manifests and parts.
 fn leave_manifests_only(setu: &Setu, run: &str) {
     for name in ["_run.json", "_extract.json"] {
-        let path = setu.path(&format!("blob/ws/default/pl/p/run/{run}/{name}"));
+        let path = setu.path(format!("blob/ws/default/pl/p/run/{run}/{name}"));
         std::fs::remove_file(&path).expect("it is there");
     }
 }
